@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 
-/// Files that appear whole or not at all.
+/// This header is for files that appear whole or not at all.
 
 namespace millrace {
 

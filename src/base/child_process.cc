@@ -56,7 +56,8 @@ struct SpawnSettings {
     Place(output, STDOUT_FILENO, O_WRONLY);
     Place(errors, STDERR_FILENO, O_WRONLY);
     posix_spawnattr_init(&attributes);
-    // A group of its own, so that its children can be killed with it; signals as a program expects them.
+    // The child has a group of its own, so that its children can be killed with it, and signals as a program expects
+    // them.
     sigset_t none;
     sigemptyset(&none);
     sigset_t all;
@@ -86,7 +87,7 @@ struct SpawnSettings {
   posix_spawnattr_t attributes;
 };
 
-/// A running child; killed with its group, and waited for, unless it has ended.
+/// Holds a running child; it is killed with its group, and waited for, unless it has ended.
 class Child {
  public:
   explicit Child(pid_t pid) : pid_(pid) {}
@@ -99,7 +100,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Its status when it has ended. If the program ignores SIGCHLD, the status is lost: then 0.
+  /// Returns its status when it has ended. If the program ignores SIGCHLD, the status is lost: then 0.
   std::optional<int> Ended() {
     int status = 0;
     const pid_t got = status_ ? 0 : ::waitpid(pid_, &status, WNOHANG);
@@ -191,7 +192,7 @@ absl::StatusOr<ChildEnd> RunChild(const ChildCommand& command, const std::stop_t
   while (true) {
     std::array<pollfd, 2> ready = {output.Wanted(), errors.Wanted()};
     ::poll(ready.data(), ready.size(), kLookMillis);
-    // Before reading: what it wrote until then is there. Its children may keep the pipes open longer.
+    // This comes before reading: all that it wrote until then is there. Its children may keep the pipes open longer.
     const std::optional<int> status = child.Ended();
     output.Read();
     errors.Read();

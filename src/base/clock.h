@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ctime>
 
-/// These functions return numbers from clocks:
+/// These functions return times as plain numbers:
 ///
 ///   const auto start = std::chrono::steady_clock::now();
 ///   ...

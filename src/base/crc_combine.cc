@@ -36,7 +36,7 @@ constexpr std::array<T, 64> SquaresOfOneByte(T polynomial) {
 template <typename T, T polynomial>
 constexpr std::array<T, 64> kSquaresOfOneByte = SquaresOfOneByte(polynomial);
 
-// One multiplication for each bit of the length: one alone if the pieces are as long as a power of two.
+// Does one multiplication for each bit of the length: one alone if the pieces are as long as a power of two.
 template <typename T, T polynomial>
 T Combine(T first, T second, uint64_t second_bytes) {
   for (size_t i = 0; second_bytes != 0; second_bytes >>= 1, ++i) {

@@ -21,7 +21,7 @@ std::array<uint8_t, 16> Md5(ByteSpan data);
 /// For names that other programs form by it, never for security.
 std::array<uint8_t, 20> Sha1(ByteSpan data);
 
-/// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
+/// Computes MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
 class Md5Stream {
  public:
   /// Returns false on hosts in FIPS mode, which do not have MD5.

@@ -32,7 +32,7 @@ std::string_view NameOfGzipError(int error) {
 
 class GzipDecompressor final : public Decompressor {
  public:
-  /// `wrapper`: what is around the codes, as isa-l numbers it.
+  /// `wrapper` is the wrapper of the codes, as isa-l numbers it.
   explicit GzipDecompressor(uint32_t wrapper)
       : wrapper_(wrapper), state_(std::make_unique<inflate_state>()), out_(kOutBytes) {
     BeginMember();

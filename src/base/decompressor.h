@@ -26,9 +26,9 @@ class Decompressor {
   static std::unique_ptr<Decompressor> Make(Compression compression, WaitingBudget* windows = nullptr);
   virtual ~Decompressor() = default;
 
-  /// DataLoss, with the offset, if the bytes are damaged or not such a stream; ResourceExhausted for a larger window.
-  /// After an error only sound_bytes() may be called. The output does not depend on how the bytes
-  /// are cut into chunks, also if an error follows.
+  /// Returns DataLoss, with the offset, if the bytes are damaged or not such a stream; ResourceExhausted for a larger
+  /// window. After an error only sound_bytes() may be called. The output does not depend on how the bytes are cut into
+  /// chunks, also if an error follows.
   absl::Status Feed(ByteSpan bytes, Sink out);
   /// Call it after the last byte. DataLoss if the stream is not complete.
   absl::Status Finish(Sink out);

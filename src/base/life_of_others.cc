@@ -35,7 +35,8 @@ constexpr long kOpenat2 = 437;
 constexpr uint64_t kNoMagicLinks = 0x02;
 constexpr uint64_t kInRoot = 0x10;
 
-// The path that the program has in its environment; empty if there is none. `process` is its folder in /proc.
+// Returns the path that the program has in its environment; it is empty if there is none. `process` is its folder in
+// /proc.
 std::string HeartbeatFileOf(const UniqueFd& process) {
   const UniqueFd file(openat(process.get(), "environ", O_RDONLY | O_CLOEXEC));
   std::string text(1, '\0');

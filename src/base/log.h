@@ -10,7 +10,7 @@ namespace millrace {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-/// True when messages of this level are written; guard expensive formatting with it.
+/// Returns true when messages of this level are written; guard expensive formatting with it.
 bool LogEnabled(LogLevel level);
 
 /// Writes one line, on a terminal without control characters. `module` is the folder under src/, e.g. "s3".

@@ -38,7 +38,7 @@ class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
 
-  /// Empty if fewer than `bytes` are left.
+  /// Returns an empty reservation if fewer than `bytes` are left.
   Reservation TryReserve(uint64_t bytes);
 
   /// Adds `bytes` to a reservation, which is of this budget or empty. Returns false and changes nothing if fewer are

@@ -90,7 +90,7 @@ absl::Status MakeOneFolder(const std::string& folder, WantedGroup group) {
   return absl::OkStatus();
 }
 
-// Something in the folder that belongs neither to the owner nor to root; "" if there is nothing.
+// Returns something in the folder that belongs neither to the owner nor to root; "" if there is nothing.
 std::string PlantedIn(const std::string& folder, uid_t owner) {
   std::error_code error;
   std::filesystem::recursive_directory_iterator at(folder, error);

@@ -13,7 +13,7 @@ namespace millrace {
 /// Returns the value of a variable of the environment; "" if it is not set. Unsafe while another thread sets one.
 std::string EnvironmentValue(const std::string& name);
 
-/// "localhost" if the system gives no name.
+/// Returns "localhost" if the system gives no name.
 std::string HostName();
 
 /// 16 hex digits of it, for the names of files in folders that several machines share.
@@ -22,7 +22,7 @@ std::string HostDigits();
 /// Returns the CPU-seconds of all threads of this process so far, in user space and in the kernel.
 double CpuSeconds();
 
-/// The most bytes that this process has had in memory; 0 if the system does not say.
+/// Returns the most bytes that this process has had in memory; 0 if the system does not say.
 uint64_t PeakResidentBytes();
 
 /// Lets this process have as many files and connections open as the system permits. A process begins with a lower limit

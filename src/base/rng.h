@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// The finaliser of SplitMix64: a bijection of 64 bits that mixes well.
+/// This is the finaliser of SplitMix64: a bijection of 64 bits that mixes well.
 constexpr uint64_t Mix64(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// The text as one word of a POSIX shell, quoted if need be.
+/// Returns the text as one word of a POSIX shell, quoted if need be.
 std::string ShellWord(std::string_view text);
 
 /// Returns the words of a command line, with a space between two.

@@ -195,7 +195,7 @@ absl::StatusOr<std::string> PayloadHash(const S3Request& request, const AuthSett
       {{"ArgumentName", "x-amz-content-sha256"}, {"ArgumentValue", std::string(*header)}});
 }
 
-/// The target without the parameter that carries the signature itself.
+/// Returns the target without the parameter that carries the signature itself.
 std::string WithoutSignature(std::string_view target) {
   const size_t question = target.find('?');
   std::string out(target.substr(0, question));

@@ -15,7 +15,7 @@ struct AuthSettings {
   std::string region;
   bool anonymous = false;  // signatures are not checked
   std::string service = "s3";
-  /// The SHA-256 of the body, for a service whose clients need not say it.
+  /// This is the SHA-256 of the body, for a service whose clients need not say it.
   std::optional<std::string> body_hash;
 };
 

@@ -38,7 +38,8 @@ struct WriteConditions {
 };
 absl::StatusOr<WriteConditions> ParseWriteConditions(const S3Request& request);
 
-/// `etag`: of the existing object, nullptr if the object does not exist. PreconditionFailed or NoSuchKey.
+/// `etag` is that of the existing object, nullptr if the object does not exist. Returns PreconditionFailed or
+/// NoSuchKey.
 absl::Status CheckWriteConditions(const WriteConditions& conditions, const std::string* etag, std::string_view key);
 
 }  // namespace millrace

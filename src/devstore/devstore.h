@@ -58,7 +58,8 @@ class Devstore {
 
   std::string url() const;  // "http://127.0.0.1:9000"
   uint16_t port() const;
-  /// PEM of the authority that clients must trust; empty without TLS. Removed by the destructor.
+  /// Returns the PEM of the authority that clients must trust; it is empty without TLS. The destructor removes the
+  /// file.
   const std::string& ca_file() const;
 
   /// Answers so far, by method and HTTP status (0: cut before the head).

@@ -36,13 +36,13 @@ std::string HashOf(std::string_view key) {
   return HexEncode(Sha256(AsBytes(key)));
 }
 
-/// A folder that cannot be read has nothing for us.
+/// A folder that cannot be read is treated as empty.
 std::vector<std::string> NamesIn(const std::string& folder) {
   auto names = ReadFolder(folder);
   return names.ok() ? *std::move(names) : std::vector<std::string>();
 }
 
-/// Errors of a path that mean that there is no such object.
+/// Returns whether the error of a path means that there is no such object.
 bool MeansAbsent(int error) {
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG || error == ENXIO;
 }
@@ -118,7 +118,7 @@ class DirStorage final : public Storage {
   std::vector<Upload> Uploads(const std::string& bucket) override { return uploads_.table().List(bucket); }
   absl::Status RemoveUpload(const std::string& upload_id) override { return uploads_.Remove(upload_id); }
 
-  /// The first of the keys that are no paths, from `from` on.
+  /// Returns the first key from `from` on that is not a path.
   std::optional<std::string> FirstOddKey(const std::string& bucket, std::string_view from);
 
  private:
@@ -299,7 +299,7 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::DescribeLocked(c
   return RecordOf(path, bucket, key, stat);
 }
 
-/// The object that a write replaces; null if it does not exist.
+/// Returns the object that a write replaces; null if it does not exist.
 absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::ExistingLocked(const std::string& bucket,
                                                                                const std::string& key) {
   auto existing = DescribeLocked(bucket, key);

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMaxNames = size_t{4} << 20;
 constexpr size_t kMaxSeen = 4096;
 constexpr size_t kMaxKey = 1024;
-/// A folder that changed this recently may change again without a new time: clocks of file systems tick slowly.
+/// A folder that changed within this time may change again without a new time: clocks of file systems tick slowly.
 constexpr int64_t kRacyNs = 100'000'000;
 
 // The ctime: it changes with the names in the folder, and no program can set it back.
@@ -39,7 +39,7 @@ struct CloseDir {
 /// Returns whether a link, whose name is in the folder with this descriptor, is followed.
 using FollowsLink = absl::FunctionRef<bool(int dir_fd, const char* name)>;
 
-/// "file", "folder/", or nothing for what is neither.
+/// Returns "file", "folder/", or nullopt for anything else.
 std::optional<std::string> SortName(int dir_fd, const dirent& entry, FollowsLink follows) {
   std::string name = entry.d_name;
   if (name == "." || name == "..") return std::nullopt;
@@ -160,7 +160,7 @@ absl::StatusOr<std::optional<std::string>> DirWalk::Search(const std::string& fo
   RETURN_IF_ERROR(cache_.CheckRunning());
   ASSIGN_OR_RETURN(const DirCache::Names names, NamesOf(folder));
   auto next = std::lower_bound(names->begin(), names->end(), from);
-  // Only the folder right before that place can hold keys from `from` on.
+  // Keys from `from` on can be only in the folder right before that place.
   if (next != names->begin()) {
     const std::string& before = *std::prev(next);
     if (before.ends_with('/') && from.starts_with(before)) {

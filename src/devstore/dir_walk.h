@@ -30,7 +30,7 @@ class DirCache {
   explicit DirCache(std::string root) : root_(std::move(root)) {}
   /// All walks fail from now on, also those in progress.
   void Stop() { stopped_ = true; }
-  /// An error after Stop.
+  /// Returns an error after Stop.
   absl::Status CheckRunning() const;
   absl::StatusOr<Names> Read(const std::string& path);
 

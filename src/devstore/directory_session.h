@@ -21,7 +21,7 @@ ExpiringCredentials MakeDirectorySession(std::string_view bucket, std::string_vi
 /// operation needs a session and the request names none; InvalidToken or ExpiredToken for its token.
 absl::StatusOr<AuthSettings> DirectoryAuth(const S3Request& request, const AuthSettings& settings, absl::Time now);
 
-/// InvalidRequest or NotImplemented for what directory buckets do not take.
+/// Returns InvalidRequest or NotImplemented for requests that directory buckets do not take.
 absl::Status CheckDirectoryRequest(const S3Request& request);
 
 }  // namespace millrace

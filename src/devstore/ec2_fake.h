@@ -20,7 +20,7 @@ namespace millrace {
 /// Thread-safe.
 class Ec2Fake {
  public:
-  /// `looks`: how many descriptions still show a state that passes (pending, creating, attaching, detaching,
+  /// `looks` is how many descriptions still show a transient state (pending, creating, attaching, detaching,
   /// shutting-down, deleting).
   Ec2Fake(std::string folder, std::string region, int looks)
       : folder_(std::move(folder)), region_(std::move(region)), looks_(looks) {}
@@ -28,7 +28,8 @@ class Ec2Fake {
   /// Returns the answer's document.
   absl::StatusOr<std::string> Do(const Ec2Query& query);
 
-  /// A document of an instance's metadata ("instance-id"); nullopt if there is none, or no such instance that runs.
+  /// Returns a document of an instance's metadata ("instance-id"); nullopt if there is none, or no such instance that
+  /// runs.
   std::optional<std::string> Metadata(const std::string& instance, std::string_view name);
   /// Announces a spot interruption. False if no such instance runs.
   bool Interrupt(const std::string& instance, absl::Time at);

@@ -23,11 +23,12 @@ absl::Status Ec2Refusal(std::string_view code, fmt::format_string<Args...> messa
 /// A call of the EC2 Query API, as its body says it.
 class Ec2Query {
  public:
-  /// InvalidParameterValue for a body that is no form, MissingAction, and for another version than 2016-11-15.
+  /// Returns InvalidParameterValue for a body that is not a form, MissingAction, and an error for another version than
+  /// 2016-11-15.
   static absl::StatusOr<Ec2Query> Parse(std::string_view body);
 
   const std::string& action() const { return action_; }
-  /// "" if it is absent.
+  /// Returns "" if it is absent.
   std::string Value(const std::string& name) const;
   bool Has(const std::string& name) const { return values_.contains(name); }
   /// Returns NAME.1, NAME.2, ...
@@ -53,7 +54,7 @@ class Ec2Query {
 using FilterValues = std::multimap<std::string, std::string>;
 bool PassesFilters(const std::vector<Ec2Query::Filter>& filters, const FilterValues& values);
 
-/// InvalidParameterValue for a filter that is none of these, nor one of tags.
+/// Returns InvalidParameterValue for a filter that is neither one of these nor one of tags.
 absl::Status CheckFilters(const std::vector<Ec2Query::Filter>& filters, const std::vector<std::string_view>& known);
 
 }  // namespace millrace

@@ -11,7 +11,7 @@ namespace millrace {
 /// digits, as it has it of objects that are encrypted by KMS.
 enum class ETagKind { kMd5, kOpaque };
 
-/// The ETag of an object or part that is uploaded by one request. Streaming.
+/// Computes the ETag of an object or part that is uploaded by one request, as a stream.
 class ETagStream {
  public:
   explicit ETagStream(ETagKind kind) {

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "devstore/token_bucket.h"
 
-/// Injected faults: a plan of rules, each "METHOD KEYGLOB ACTION [p=] [after=] [count=] [from=] [until=]". See
+/// Injected faults are a plan of rules, each "METHOD KEYGLOB ACTION [p=] [after=] [count=] [from=] [until=]". See
 /// `millrace devstore --help` for the language.
 
 namespace millrace {
@@ -62,7 +62,7 @@ absl::StatusOr<FaultRule> ParseFaultRule(std::string_view spec);
 
 bool MatchesKey(const FaultRule& rule, std::string_view key);
 
-/// A request, as far as injected faults and latency depend on it.
+/// Describes a request, as far as injected faults and latency depend on it.
 struct RequestIdentity {
   std::string_view method;
   std::string_view key;    // "bucket/key", or "bucket/prefix" of a listing
@@ -70,7 +70,7 @@ struct RequestIdentity {
   uint64_t attempt = 0;    // how often this request was seen before
 };
 
-/// A number that depends on nothing but these. `domain` separates uses.
+/// Returns a number that depends on nothing but these. `domain` separates uses.
 uint64_t HashIdentity(uint64_t domain, uint64_t seed, const RequestIdentity& request);
 
 /// Decides which rule acts on each request. Thread-safe.

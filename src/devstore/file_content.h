@@ -13,7 +13,7 @@ class FileContent final : public Content {
  public:
   FileContent(std::shared_ptr<const UniqueFd> file, uint64_t size) : file_(std::move(file)), size_(size) {}
   FileContent(std::string path, uint64_t size) : path_(std::move(path)), size_(size) {}
-  /// A temporary file, removed with this object unless Keep() was called.
+  /// Takes a temporary file, removed with this object unless Keep() was called.
   FileContent(std::shared_ptr<const UniqueFd> file, std::string temporary_path, uint64_t size)
       : file_(std::move(file)), path_(std::move(temporary_path)), temporary_(true), size_(size) {}
   ~FileContent() override;

@@ -65,7 +65,8 @@ absl::StatusOr<RangeRequest> AskedRange(const S3Request& request, const ObjectRe
   return asked;
 }
 
-/// That of the whole object with all of it; with a range that is just one part, that part's, where it is kept.
+/// Returns the checksum of the whole object if all of it is sent. If the range is just one part, returns that part's,
+/// if it is kept.
 std::optional<Checksum> ChecksumOfAnswer(const S3Request& request, const ObjectRecord& record,
                                          const RangeRequest& asked) {
   const std::optional<Checksum>& whole = record.attributes.checksum;

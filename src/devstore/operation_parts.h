@@ -8,14 +8,14 @@
 #include "devstore/operations.h"
 #include "s3/xml.h"
 
-/// Helpers that several operations use.
+/// Several operations use these helpers.
 
 namespace millrace {
 
 std::string QuoteETag(std::string_view etag);
 HttpReply XmlReply(XmlWriter writer);
 
-/// The attributes that a write gives the object: type, stored headers, user metadata. MetadataTooLarge.
+/// Returns the attributes that a write gives the object: type, stored headers, user metadata. Returns MetadataTooLarge.
 absl::StatusOr<ObjectAttributes> AttributesOf(const S3Request& request);
 
 /// Adds x-amz-checksum-... and its type.
@@ -39,10 +39,10 @@ inline auto ConditionsCheck(OperationContext& context, const S3Request& request,
   };
 }
 
-/// InvalidRequest for more bytes than S3 copies with one request.
+/// Returns InvalidRequest for more bytes than S3 copies with one request.
 absl::Status CheckCopySize(uint64_t bytes);
 
-/// A range of an object, written as new content, with its ETag and, if an algorithm is given, its checksum.
+/// Holds a range of an object, written as new content, with its ETag and, if an algorithm is given, its checksum.
 struct CopiedContent {
   std::shared_ptr<Content> content;
   std::string etag;

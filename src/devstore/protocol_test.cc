@@ -202,7 +202,7 @@ TEST(AwsChunked, RefusesABrokenChain) {
   trailer.replace(trailer.find("sOO8"), 4, "sOO9");
   EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), true), trailer, 4096).status()),
             "SignatureDoesNotMatch");
-  // An unsigned trailer where a signed one is due.
+  // The trailer is unsigned where a signed one is due.
   std::string unsigned_trailer = kAwsTrailer;
   unsigned_trailer.erase(unsigned_trailer.find("x-amz-trailer-signature"));
   EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), true), unsigned_trailer + "\r\n", 4096).status()),

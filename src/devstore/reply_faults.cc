@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-/// A part of a step that has bytes.
+/// Returns a part of a step that has bytes.
 ReplyStep Slice(const ReplyStep& step, uint64_t offset, uint64_t length) {
   if (const auto* text = std::get_if<SendText>(&step)) return SendText{text->text.substr(offset, length)};
   if (const auto* bytes = std::get_if<SendBytes>(&step))

@@ -22,8 +22,8 @@ class RequestBody {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;
 
-  /// `etags`: what etag() will be. EntityTooLarge for more than `max_bytes`. MissingContentLength if the size is not
-  /// known in advance.
+  /// `etags` says what etag() will be. Returns EntityTooLarge for more than `max_bytes`. Returns MissingContentLength
+  /// if the size is not known in advance.
   static absl::StatusOr<std::unique_ptr<RequestBody>> Create(const S3Request& request, const HttpRequestFacts& facts,
                                                              const AuthResult& auth, const std::string& secret_key,
                                                              ETagKind etags, uint64_t max_bytes);
@@ -59,7 +59,8 @@ class RequestBody {
   std::optional<Checksum> checksum_;
 };
 
-/// The checksum algorithm that a request announces, by a value or a trailer. InvalidRequest for several.
+/// Returns the checksum algorithm that a request announces, by a value or a trailer. Returns InvalidRequest for
+/// several.
 absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Request& request);
 
 }  // namespace millrace

@@ -31,7 +31,7 @@ struct S3Request {
   std::string ParameterOr(std::string_view name) const { return std::string(Parameter(name).value_or("")); }
   /// Returns the encoded path, without the query.
   std::string_view path() const;
-  /// "bucket/key", for a listing "bucket/prefix": what fault rules match.
+  /// Returns "bucket/key", for a listing "bucket/prefix", which fault rules match.
   std::string Subject() const;
   /// Returns the path-style resource "/bucket/key" of error documents.
   std::string Resource() const { return "/" + bucket + (key.empty() ? "" : "/" + key); }

@@ -154,7 +154,7 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
   return std::make_unique<DevstoreExchange>(*this, std::move(call), *std::move(body), *std::move(blob));
 }
 
-/// Everything that comes before the operation itself.
+/// Does everything that comes before the operation itself.
 absl::Status S3Service::Admit(S3Call& call, HttpRequestHead head) {
   call.request.head = head;
   ASSIGN_OR_RETURN(call.request, ParseS3Request(std::move(head)));
@@ -255,7 +255,7 @@ void S3Service::Account(const S3Call& call, const HttpReply& reply) {
   const int status = reply.send_head ? reply.status : 0;
   std::string line;
   if (access_log_) {
-    // Never the query: that of a presigned URL is a credential.
+    // The line never has the query: that of a presigned URL is a credential.
     line = fmt::format("{} {} {} {} {} {}{}", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()),
                        method, call.request.path(), call.operation != nullptr ? call.operation->name : "-", status,
                        BodySize(reply.body), call.fault ? " fault" : "");

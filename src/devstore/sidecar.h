@@ -37,7 +37,8 @@ struct FileIdentity {
 };
 FileIdentity IdentityOf(const struct stat& stat);
 
-/// The ETag of a file that devstore did not write: of the form of an MD5, and stable as long as the file is.
+/// Returns the ETag of a file that devstore did not write. It has the form of an MD5, and is stable as long as the file
+/// is.
 std::string DerivedETag(const FileIdentity& identity);
 
 /// With a `changed_ns` of 0 it is a record of the file whatever its ctime is: a rename changes that.

@@ -20,13 +20,13 @@
 
 namespace millrace {
 
-/// A part of an object, as it was uploaded.
+/// Describes a part of an object, as it was uploaded.
 struct ObjectPart {
   uint64_t bytes = 0;
   std::string checksum;  // base64, by the algorithm of the object's; empty: none is kept
 };
 
-/// The attributes that a client gives an object when it writes it.
+/// Holds the attributes that a client gives an object when it writes it.
 struct ObjectAttributes {
   std::string content_type;
   /// Sent back as they are, names in lower case: cache-control, content-encoding, ..., x-amz-meta-*.
@@ -121,7 +121,7 @@ class Storage {
   /// The server is about to end: walks may be long, and fail from now on, also those in progress.
   virtual void StopWalks() {}
 
-  /// `size`: how many bytes are expected.
+  /// `size` is how many bytes are expected.
   virtual absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t size) = 0;
   /// Joins contents of this storage, in order, into a new one. They do not change.
   virtual absl::StatusOr<std::shared_ptr<Content>> Concatenate(
@@ -131,14 +131,14 @@ class Storage {
                                                                   std::shared_ptr<Content> content,
                                                                   ObjectAttributes attributes, std::string etag,
                                                                   Check check) = 0;
-  /// Deleting an object that does not exist succeeds, unless `check` objects.
+  /// To delete an object that does not exist succeeds, unless `check` objects.
   virtual absl::Status Delete(const std::string& bucket, const std::string& key, Check check) = 0;
 
   /// Returns the new upload's id; `upload` comes without id, time and parts.
   virtual absl::StatusOr<std::string> CreateUpload(Upload upload) = 0;
   virtual absl::Status PutPart(const std::string& upload_id, int number, std::shared_ptr<Content> content,
                                UploadPart part) = 0;
-  /// NoSuchUpload also if the id belongs to another bucket or key.
+  /// Returns NoSuchUpload also if the id belongs to another bucket or key.
   virtual absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,
                                             const std::string& upload_id) = 0;
   /// Returns the uploads of a bucket, ordered by key, then by time; without parts.

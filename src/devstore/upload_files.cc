@@ -45,7 +45,7 @@ struct PartFile {
   UploadPart part;
 };
 
-/// nullopt for what is no part. The content comes from the file's size, the time from the file.
+/// Returns nullopt for a file that is not a part. The content comes from the file's size, the time from the file.
 std::optional<PartFile> ReadPartFile(const std::string& folder, const std::string& name) {
   const std::vector<std::string> words = absl::StrSplit(name, '.');
   if (words.size() != 6 || words[1] != "part") return std::nullopt;

@@ -39,7 +39,7 @@ std::optional<ChecksumAlgorithm> AlgorithmOf(const Upload& upload) {
   return upload.attributes.checksum->algorithm;
 }
 
-/// The checksum that a new upload announces.
+/// Returns the checksum that a new upload announces.
 absl::StatusOr<std::optional<Checksum>> AnnouncedUploadChecksum(const S3Request& request) {
   const auto name = request.Header("x-amz-checksum-algorithm");
   if (!name) return std::nullopt;
@@ -69,7 +69,7 @@ absl::Status InvalidPart(int number) {
       {{"PartNumber", std::to_string(number)}});
 }
 
-/// The parts that a Complete names, checked.
+/// Returns the parts that a Complete names, checked.
 absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
                                                            const std::vector<CompletedPart>& named) {
   std::vector<const UploadPart*> chosen;
@@ -123,7 +123,7 @@ absl::StatusOr<std::optional<Checksum>> MultipartChecksum(const Upload& upload,
   return checksum;
 }
 
-// A checksum of the object that the client gives when it completes an upload.
+// Checks the checksum of the object that the client gives when it completes an upload.
 absl::Status CheckObjectChecksum(const S3Request& request, const std::optional<Checksum>& checksum) {
   ASSIGN_OR_RETURN(const auto algorithm, AnnouncedChecksum(request));
   if (!algorithm) return absl::OkStatus();

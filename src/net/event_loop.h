@@ -16,10 +16,10 @@ class io_context;
 
 namespace millrace {
 
-/// One thread that runs network events. Everything that belongs to a loop (sockets, timers, connection pools) is
-/// touched by its thread only, so nothing there is locked. While a task runs, everything else on its loop waits: no
-/// blocking call, and no more CPU work than the network needs anyway (ARCHITECTURE.md, Threads). An exception that
-/// leaves a task is logged, and the loop runs on: what the task owned must answer its callers when it is destroyed.
+/// Runs network events on one thread. Everything that belongs to a loop (sockets, timers, connection pools) is touched
+/// by its thread only, so nothing there is locked. While a task runs, everything else on its loop waits: no blocking
+/// call, and no more CPU work than the network needs anyway (ARCHITECTURE.md, Threads). An exception that leaves a task
+/// is logged, and the loop runs on: what the task owned must answer its callers when it is destroyed.
 ///
 /// The destructor stops the loop at once and joins: owners of work on the loop cancel it and wait for its callbacks
 /// first.

@@ -207,7 +207,7 @@ std::shared_ptr<HttpConnection> Pool::TakeBusy(const HttpConnection& connection)
   return taken;
 }
 
-// One that cannot be kept is closed.
+// A connection that cannot be kept is closed.
 void Pool::KeepIdle(std::shared_ptr<HttpConnection> connection) {
   try {
     idle_.push_back({std::move(connection), std::chrono::steady_clock::now()});

@@ -105,7 +105,7 @@ class HttpCall {
   virtual ~HttpCall() = default;
   /// Ends the call soon with kCancelled, perhaps before Cancel returns. On the call's loop. Harmless when it has ended.
   virtual void Cancel() = 0;
-  /// Bytes of the response's body that have come. On the call's loop.
+  /// Returns the bytes of the response's body that have come. It is called on the call's loop.
   virtual uint64_t body_bytes() const = 0;
 };
 

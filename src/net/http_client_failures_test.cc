@@ -1,4 +1,4 @@
-// Everything that a server or the network can do wrong.
+// These tests are about everything that a server or the network can do wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -319,7 +319,7 @@ void HttpConnection::ParseHead() {
     const std::string_view received(buffer_.data() + begin_, end_ - begin_);
     const size_t length = FindHttpHeadEnd(received, searched_);
     if (length == 0) {
-      // A TLS record with an alert, as servers send it that got a request instead of a handshake.
+      // This is a TLS record with an alert, as servers send it that got a request instead of a handshake.
       if (!tls_ && received.starts_with("\x15\x03")) {
         return Fail(HttpErrorKind::kTls, "the server speaks TLS (https), and does not understand plain http");
       }

@@ -88,7 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Cancel();
   /// Closes an idle connection.
   void Close();
-  /// False when the server has closed this idle connection, as far as the kernel knows.
+  /// Returns false when the server has closed this idle connection, as far as the kernel knows.
   bool LooksAlive();
 
  private:

@@ -75,7 +75,7 @@ void HttpConnection::UseBuffered() {
   ContinueBody();
 }
 
-/// False when the job has ended.
+/// Returns false when the job has ended.
 bool HttpConnection::UseChunked() {
   while (begin_ < end_ && !chunks_.done()) {
     const absl::StatusOr<HttpChunkDecoder::Piece> piece = chunks_.Next({buffer_.data() + begin_, end_ - begin_});

@@ -67,7 +67,7 @@ struct HttpResponseHead {
   int status = 0;
   std::string reason;
   HttpHeaders headers;
-  /// Absent for chunked bodies and for those that end with the connection.
+  /// It is absent for chunked bodies and for those that end with the connection.
   std::optional<uint64_t> content_length;
 };
 
@@ -84,7 +84,7 @@ struct HttpEndpoint {
 /// Returns "host:80", or "[::1]:80".
 std::string HostAndPort(std::string_view host, uint16_t port);
 
-/// The value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
+/// Returns the value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
 std::string HostHeader(const HttpEndpoint& server);
 
 }  // namespace millrace

@@ -33,11 +33,11 @@ struct SendFile {
   std::shared_ptr<const UniqueFd> file;
   ByteRange range;
 };
-/// A pause once everything before it was handed to the kernel.
+/// Pauses once everything before it was handed to the kernel.
 struct SendPause {
   std::chrono::nanoseconds duration{};
 };
-/// The pace of the body from here on; 0 = as fast as it goes.
+/// Sets the pace of the body from here on; 0 = as fast as it goes.
 struct SendRate {
   uint64_t bytes_per_second = 0;
 };
@@ -61,7 +61,7 @@ struct HttpReply {
   bool chunked = false;  // the head says so in place of a length; the steps hold the framing too
 };
 
-/// The bytes of a step (0 for one that is no bytes), and of all steps of a body.
+/// These return the bytes of a step (0 for one without bytes), and of all steps of a body.
 uint64_t StepSize(const ReplyStep& step);
 uint64_t BodySize(const std::vector<ReplyStep>& body);
 
@@ -75,9 +75,9 @@ class HttpResponder {
   HttpResponder(HttpResponder&&) noexcept;
   HttpResponder& operator=(HttpResponder&&) = delete;
 
-  /// Once; from any thread while the server lives (its destructor waits for all responders). The answer may be sent
-  /// before the request's body has arrived: what is left of the body is then dropped, or the connection closed if that
-  /// is much.
+  /// Call this once; from any thread while the server lives (its destructor waits for all responders). The answer may
+  /// be sent before the request's body has arrived: the rest of the body is then dropped, or the connection closed if
+  /// that is much.
   void Send(HttpReply reply);
 
  private:

@@ -30,8 +30,8 @@ class MetricsServer {
   /// Gathers the values of now. Called on the server's thread, one call at a time; it must not wait for long.
   using Collect = std::function<void(MetricsText* text)>;
 
-  /// The values that `collect` reads outlive the server. AlreadyExists if the port is in use, InvalidArgument for a
-  /// host that is no address of this machine.
+  /// The values that `collect` reads outlive the server. Returns AlreadyExists if the port is in use, InvalidArgument
+  /// for a host that is not an address of this machine.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const MetricsAddress& address, Collect collect);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;

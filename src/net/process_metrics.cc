@@ -23,7 +23,7 @@ double OpenFiles() {
   return count - 3;  // without ".", ".." and the folder itself
 }
 
-/// Since 1970; 0 if the system does not tell.
+/// Returns the seconds since 1970; 0 if the system does not say.
 double StartSeconds() {
   std::ifstream self("/proc/self/stat");
   std::string line;

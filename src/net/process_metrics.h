@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// Bytes that this process has in memory now; 0 if the system does not tell.
+/// Returns the bytes that this process has in memory now; 0 if the system does not say.
 uint64_t ResidentBytes();
 
 /// Version, CPU time, memory, open files and start of this process.

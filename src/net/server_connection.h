@@ -16,7 +16,7 @@
 #include "base/unique_fd.h"
 #include "net/http_server.h"
 
-// Private to src/net: what HttpServer is made of.
+// This is private to src/net: the parts of HttpServer.
 
 typedef struct ssl_st SSL;
 typedef struct ssl_ctx_st SSL_CTX;
@@ -68,7 +68,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   const std::string& peer() const { return peer_; }
   /// It may be closed for another one: it waits for a request, or its peer does not take the answer.
   bool can_make_room(std::chrono::steady_clock::time_point now) const { return waits_for_request() || IsStuck(now); }
-  /// True if this one is to be closed before another one, if both can make room.
+  /// Returns true if this one is to be closed before another one, if both can make room.
   bool GoesBefore(const ServerConnection& other) const;
   void OnReply(HttpReply reply);
   /// The handler gave its responder up.
@@ -86,7 +86,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   enum class State { kHandshake, kReceive, kRespond, kReset, kDrain, kClosed };
   /// Says what to do after a step of the machine.
   enum class Next { kAgain, kWaitReadable, kWaitWritable, kWaitTimer, kWaitReply, kYield };
-  /// Bytes moved (0: end of stream or nothing yet, see `next`; -1: the connection is broken).
+  /// Holds the bytes moved (0: end of stream or nothing yet, see `next`; -1: the connection is broken).
   struct Moved {
     ssize_t bytes = 0;
     std::optional<Next> wait;

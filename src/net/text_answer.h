@@ -38,7 +38,7 @@ struct TextAnswer {
 
   /// Returns why there is no whole answer, for messages; "" if there is one.
   std::string problem() const;
-  /// The clock of the server, if it tells.
+  /// Returns the clock of the server, if it says it.
   std::optional<absl::Time> date() const;
 };
 

@@ -16,8 +16,8 @@
 
 namespace millrace {
 
-/// The client's side of TLS over a connected socket, with the interface of an Asio stream as far as HttpConnection
-/// needs it. Asio's own copies each byte twice more, between the socket and OpenSSL.
+/// Implements the client's side of TLS over a connected socket, with the interface of an Asio stream as far as
+/// HttpConnection needs it. Asio's own copies each byte twice more, between the socket and OpenSSL.
 ///
 /// One read and one write may be pending at a time; handlers never run within the call that starts them. The stream
 /// outlives its pending operations, which end when the socket is closed. On the loop's thread only.

@@ -13,8 +13,8 @@ constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;  // of 2^64
 
 using Wide = unsigned __int128;
 
-/// The sum of floor((step x i + start) / modulus) over all i < n, modulo 2^128, where step x n + modulus < 2^128.
-/// Counts the lattice points below a line; as Euclid's algorithm does, it swaps axes until nothing is left.
+/// Returns the sum of floor((step x i + start) / modulus) over all i < n, modulo 2^128, where step x n + modulus <
+/// 2^128. It counts the lattice points below a line; as Euclid's algorithm does, it swaps axes until nothing is left.
 Wide FloorSum(Wide n, Wide modulus, Wide step, Wide start) {
   Wide sum = 0;
   while (true) {

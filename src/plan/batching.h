@@ -35,7 +35,7 @@ struct Batching {
   /// below presuppose that this is ok.
   absl::Status Check() const;
 
-  /// Steps that are left after `consumed` samples of the epoch. 0 means that the epoch is over.
+  /// Returns the number of steps that are left after `consumed` samples of the epoch. 0 means that the epoch is over.
   uint64_t StepsFrom(uint64_t consumed) const;
 
   /// One slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is `samples`;
@@ -44,7 +44,7 @@ struct Batching {
     uint64_t position = 0;
     bool padding = false;
   };
-  /// Slot `row` (0 .. batch-1) of this rank's batch in the step that begins after `consumed` samples.
+  /// Returns slot `row` (0 .. batch-1) of this rank's batch in the step that begins after `consumed` samples.
   /// StepsFrom(consumed) > 0.
   Slot At(uint64_t consumed, uint64_t row) const;
 
@@ -62,9 +62,9 @@ struct Batching {
   /// ones.
   uint64_t End(uint64_t consumed) const;
 
-  /// Samples consumed by all ranks after the step that begins after `consumed`: at most `samples`. With kDrop the last
-  /// full step consumes what is dropped, too, so that the position after it is the start of the next epoch for every
-  /// batch size and world.
+  /// Returns the samples consumed by all ranks after the step that begins after `consumed`: at most `samples`. With
+  /// kDrop the last full step consumes the dropped ones, too, so that the position after it is the start of the next
+  /// epoch for every batch size and world.
   uint64_t After(uint64_t consumed) const;
 
  private:

@@ -83,7 +83,7 @@ Interleave::Element Interleave::At(uint64_t place) const {
 }
 
 uint64_t Interleave::PositionOf(Element element) const {
-  // Up to the root: where the element would be without the shuffle, which tells the cycle.
+  // The walk up to the root finds where the element would be without the shuffle, which shows the cycle.
   uint64_t place = element.number;
   for (size_t node = leaves_ + element.part; node > 1; node /= 2) {
     const uint64_t all = tree_[node / 2];

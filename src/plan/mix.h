@@ -20,8 +20,8 @@ enum class Draws {
 absl::StatusOr<Draws> ParseDraws(std::string_view text);  // "exact", "replacement", "independent"
 std::string_view DrawsName(Draws draws);
 
-/// Several parts (data sets, classes of one, groups of equal weight) whose samples make one epoch. The items of a mix
-/// are the samples of its parts, numbered 0 .. items()-1, those of a part after those of the one before.
+/// Mixes several parts (data sets, classes of one, groups of equal weight) whose samples make one epoch. The items of a
+/// mix are the samples of its parts, numbered 0 .. items()-1, those of a part after those of the one before.
 struct Mix {
   static constexpr size_t kMaxParts = size_t{1} << 16;
   static constexpr size_t kMaxStages = 1024;
@@ -62,8 +62,8 @@ struct Mix {
   std::vector<double> SharesOf(uint64_t epoch) const;
 };
 
-/// Weights as a Mix has them: in the same proportions up to 2^-40 of the largest one, on every machine. InvalidArgument
-/// for negative, infinite or only zero weights.
+/// Returns weights as a Mix has them: in the same proportions up to 2^-40 of the largest one, on every machine. Returns
+/// InvalidArgument for negative, infinite or only zero weights.
 absl::StatusOr<std::vector<uint64_t>> MixWeights(std::span<const double> weights);
 
 }  // namespace millrace

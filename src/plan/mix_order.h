@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A stretch of an epoch whose weights do not change.
+/// This is a stretch of an epoch whose weights do not change.
 struct MixPhase {
   uint64_t first = 0;  // position
   uint64_t length = 0;
@@ -33,11 +33,11 @@ class MixOrder {
 
   uint64_t size() const { return length_; }
   Draw At(uint64_t position) const;
-  /// size() if the draw is not of this epoch, or if draws have no inverse.
+  /// Returns size() if the draw is not of this epoch, or if draws have no inverse.
   uint64_t PositionOf(const Draw& draw) const;
   /// The positions of all draws of the item, ascending. If draws have no inverse, this goes through the epoch.
   std::vector<uint64_t> Positions(uint64_t item) const;
-  /// The first of these from `from` on; size() if there is none.
+  /// Returns the first of these from `from` on; size() if there is none.
   uint64_t NextPosition(uint64_t item, uint64_t from) const;
   bool invertible() const { return draws_ == Draws::kExact; }
 

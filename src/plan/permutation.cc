@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-/// The place in 0 .. i that element i of a Fisher-Yates shuffle is exchanged with. Counter-based, so that any step can
-/// be asked for. 32 bits are plenty: for i < 256 the bias is below 2^-24.
+/// Returns the place in 0 .. i that element i of a Fisher-Yates shuffle is exchanged with. It is counter-based, so that
+/// any step can be asked for. 32 bits are plenty: for i < 256 the bias is below 2^-24.
 inline uint64_t ExchangeOf(uint64_t key, uint64_t i) {
   const uint64_t pair = Mix64(key + (i >> 1));
   const uint64_t half = (i & 1) != 0 ? pair >> 32 : pair & 0xffffffffu;

@@ -13,8 +13,8 @@ struct Mix;
 class Selection;
 class WindowReader;
 
-/// The contents of a position of an epoch: an item, and its turn, which tells the occurrences of an item in one epoch
-/// apart. Only a mix has turns other than 0.
+/// Holds the contents of a position of an epoch: an item, and its turn, which distinguishes the occurrences of an item
+/// in one epoch. Only a mix has turns other than 0.
 struct Draw {
   uint64_t item = 0;
   uint64_t turn = 0;
@@ -44,9 +44,9 @@ class Plan {
   bool invertible() const;
   Draw DrawAt(uint64_t position) const;                                   // position < size()
   uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // likewise
-  /// The first position of the item in this epoch; size() if it does not come. item < items().
+  /// Returns the first position of the item in this epoch; size() if it does not come. item < items().
   uint64_t PositionOf(uint64_t item) const;
-  /// The first position of the item from position `from` on; size() if it does not come there.
+  /// Returns the first position of the item from position `from` on; size() if it does not come there.
   uint64_t NextPosition(uint64_t item, uint64_t from) const;
   /// The position of a draw; size() if it is not of this epoch or the plan is not invertible.
   uint64_t PositionOf(const Draw& draw) const;
@@ -83,9 +83,9 @@ class Plan {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The samples of ascending positions, faster than At: for callers that go forward in steps of any size. Only for a
-/// plan without a mix. Not thread-safe; must not outlive the plan's state, which moves with it. Memory as a Cursor's,
-/// and of a subset up to 4 MiB.
+/// Reads the samples of ascending positions, faster than At: for callers that go forward in steps of any size. It is
+/// only for a plan without a mix. Not thread-safe; must not outlive the plan's state, which moves with it. It takes as
+/// much memory as a Cursor, and for a subset up to 4 MiB.
 class Plan::Reader {
  public:
   /// `stride` is the usual distance between positions; it only decides what is worth a table. With a subset of

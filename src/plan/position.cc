@@ -34,7 +34,7 @@ bool ParseNumber(std::string_view text, int base, uint64_t* value) {
   return result.ec == std::errc() && result.ptr == text.data() + text.size();
 }
 
-/// Part of an error message: what was read, printable and short.
+/// Returns a part of an error message: the text that was read, printable and short.
 std::string Quoted(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 80)) out.push_back(c >= ' ' && c <= '~' ? c : '?');

@@ -35,7 +35,7 @@ Built Build(const RowSpec& spec, const std::vector<uint64_t>& lengths) {
   return built;
 }
 
-// Lengths as of text: many short ones, few that are very long.
+// Returns lengths as of text: many short ones, few that are very long.
 std::vector<uint64_t> TextLengths(uint64_t count, double mean_log, double sigma, uint64_t seed) {
   std::vector<uint64_t> lengths;
   Rng rng(seed);

@@ -32,7 +32,7 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-/// All that decides which rows samples of given lengths make. Lengths are in tokens.
+/// Holds all that decides which rows samples of given lengths make. Lengths are in tokens.
 struct RowSpec {
   static constexpr uint64_t kMaxLength = uint64_t{1} << 24;
   static constexpr uint64_t kMaxGroup = uint64_t{1} << 16;
@@ -47,7 +47,7 @@ struct RowSpec {
   uint64_t above = 0;
   uint64_t longest = 0;  // 0: `length`
 
-  /// InvalidArgument with the reason; what uses a spec presupposes that it is ok.
+  /// Returns InvalidArgument with the reason; users of a spec presuppose that it is ok.
   absl::Status Check() const;
   uint64_t cut() const { return longest != 0 ? longest : length; }
   /// Identifies the rows that samples with this fingerprint make. Changes with the version of the construction.
@@ -64,7 +64,7 @@ struct RowCounts {
   uint64_t empty = 0;      // samples without tokens: they are in no row
   friend bool operator==(const RowCounts&, const RowCounts&) = default;
 
-  /// The part of the places in the rows that holds tokens; 1 without rows.
+  /// Returns the part of the places in the rows that holds tokens; 1 without rows.
   double Fill(uint64_t length) const;
 };
 

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// The order in which a tool goes through a data set: that of the index, or shuffled by a seed, or only some samples.
+/// Gives the order in which a tool reads a data set: that of the index, or shuffled by a seed, or only some samples.
 /// (Loaders follow a Plan.) Immutable.
 class SampleOrder {
  public:

@@ -19,7 +19,8 @@ constexpr uint64_t kCountWords = kBlocks * sizeof(uint16_t) / sizeof(uint64_t);
 
 constexpr uint64_t kEachByte = 0x0101010101010101;
 
-/// Byte i: how many bits are set in bytes 0 .. i. Without the instruction for it, which the oldest machines lack.
+/// Byte i of the result says how many bits are set in bytes 0 .. i. It does without the instruction for it, which the
+/// oldest machines lack.
 inline uint64_t BitsUpToBytes(uint64_t word) {
   word = word - ((word >> 1) & 0x5555555555555555);
   word = (word & 0x3333333333333333) + ((word >> 2) & 0x3333333333333333);
@@ -223,7 +224,7 @@ uint64_t Selection::memory_bytes() const {
          words_.size() * sizeof(uint64_t) + hints_.size() * sizeof(uint32_t);
 }
 
-/// About as many hints as chunks, so that a rank is close to one.
+/// There are about as many hints as chunks, so that a rank is close to one.
 void Selection::Index() {
   const uint64_t per_chunk = size() / chunks_.size();
   hint_shift_ = per_chunk == 0 ? 0 : static_cast<unsigned>(std::bit_width(per_chunk)) - 1;

@@ -120,7 +120,7 @@ void ExpectIsAround(const Selection& selection, uint64_t universe, const std::ve
   }
 }
 
-/// So many numbers, all different: anywhere, or in `clumps` stretches without gaps that may touch.
+/// Draws so many numbers, all different: anywhere, or in `clumps` stretches without gaps that may touch.
 std::vector<uint64_t> DrawSome(uint64_t universe, uint64_t count, uint64_t clumps, Rng& rng) {
   std::set<uint64_t> numbers;
   while (numbers.size() < count) {
@@ -188,7 +188,7 @@ TEST(Selection, FewMembersBeyond32Bits) {
     ExpectIsAround(MakeOfList(universe, members), universe, members, rng);
     EXPECT_EQ(selection.memory_bytes(), (universe > limit ? 6 : 4) * members.size());
   }
-  // The last list, and the first that is chunks.
+  // The first is the last list, and the second is the first that is chunks.
   for (const uint64_t count : {327'685u, 327'686u}) {
     const std::vector<uint64_t> members = DrawSome(limit + 1, count, 0, rng);
     const Selection selection = MakeSelection(limit + 1, members);
@@ -285,7 +285,7 @@ TEST(Selection, TheFingerprintIsThatOfItsMembers) {
       EXPECT_TRUE(seen.insert(MakeSelection(universe, members).fingerprint()).second);
     }
   }
-  // Frozen, as positions hold it: every third of 200,000, every 1,000th, and all but one.
+  // These are frozen, as positions hold them: every third of 200,000, every 1,000th, and all but one.
   std::vector<uint64_t> third;
   std::vector<uint64_t> rare;
   std::vector<uint64_t> most;

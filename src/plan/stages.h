@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A shard as a listing has it.
+/// Describes a shard as a listing has it.
 struct ListedShard {
   std::string_view key;  // below the data set's URI
   uint64_t size = 0;

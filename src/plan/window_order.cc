@@ -147,7 +147,7 @@ void WindowReader::Enter(uint64_t position) {
   const bool tables = largest_lane_ <= Permutation::kSmall;
   tables_.resize(tables ? largest_lane_ << window_.lanes_log2 : 0);
   permutations_.assign(tables ? 0 : window_.lanes(), {0, 0});
-  // Worth it only where each extent is read several times by this reader.
+  // It is worth it only if each extent is read several times by this reader.
   constexpr uint64_t kReads = 4;
   const uint64_t extent = order_->extent();
   extents_.resize(extent / kReads >= stride_ ? (window_.size + extent - 1) / extent : 0);

@@ -31,7 +31,7 @@ class WindowOrder {
     uint64_t lanes() const { return uint64_t{1} << lanes_log2; }
     uint64_t end() const { return first + size; }
     uint64_t first_slot_of_line() const { return first_slot + (rows << lanes_log2); }
-    /// Samples of the line that go to the lanes which are `lane` modulo 2^bits, taken together.
+    /// Returns the samples of the line that go to the lanes which are `lane` modulo 2^bits, taken together.
     uint64_t Share(uint64_t lane, unsigned bits) const { return (line + (uint64_t{1} << bits) - 1 - lane) >> bits; }
     /// Returns where the lane's share begins in the line. The shares of the even lanes come before those of the odd
     /// ones, and each of the two is divided by the next bit in the same way.
@@ -40,7 +40,7 @@ class WindowOrder {
       uint64_t lane = 0;
       uint64_t offset = 0;  // in its share
     };
-    /// The inverse: whose share has this sample of the line.
+    /// This is the inverse: it returns whose share has this sample of the line.
     Cut ShareOf(uint64_t offset) const;
   };
 

@@ -17,8 +17,8 @@
 namespace millrace {
 namespace {
 
-/// The samples that the lanes share out, by docs/plan.md: `line` is divided between even and odd lanes, and so on by
-/// the further bits, as the places of these lanes demand. Appends to each lane its share.
+/// Divides samples among the lanes, by docs/plan.md. `line` is divided between even and odd lanes, and so on by the
+/// further bits, as the places of these lanes demand. Appends to each lane its share.
 void ShareOut(const std::vector<uint64_t>& line, const std::vector<uint64_t>& lanes,
               std::vector<std::vector<uint64_t>>* dealt, const std::vector<uint64_t>& lacking) {
   if (lanes.size() == 1) {
@@ -37,7 +37,7 @@ void ShareOut(const std::vector<uint64_t>& line, const std::vector<uint64_t>& la
   ShareOut({cut, line.end()}, halves[1], dealt, lacking);
 }
 
-/// The window of these full extents (by slot) and further samples, as docs/plan.md tells it.
+/// Returns the window of these full extents (by slot) and further samples, as docs/plan.md describes it.
 std::vector<uint64_t> ToldWindow(const WindowOrder& order, const WindowOrder::Window& window,
                                  const std::vector<uint64_t>& full, const std::vector<uint64_t>& short_extent,
                                  const OrderPolicy& policy) {
@@ -184,7 +184,7 @@ TEST(WindowOrder, TheWindowWithTheRestComesAnywhere) {
   EXPECT_LT(std::abs(ChiSquareZ(comes)), 5);
 }
 
-/// The extents that more than one rank reads.
+/// Returns the extents that more than one rank reads.
 std::set<uint64_t> SharedExtents(const Plan& plan, const OrderPolicy& policy, uint64_t world) {
   std::vector<uint64_t> reader((plan.size() + policy.extent - 1) / policy.extent, UINT64_MAX);
   std::set<uint64_t> shared;

@@ -6,7 +6,7 @@
 
 #include "aws/endpoint.h"
 
-/// These functions return the server, Host header and path of a bucket and a key. Pure.
+/// These are the server, Host header and path of a bucket and a key. Pure.
 
 namespace millrace {
 
@@ -35,7 +35,7 @@ struct AwsEndpointKind {
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
                     std::string_view bucket, std::string_view key, AwsEndpointKind kind = {});
 
-/// True for IPv4 and IPv6 addresses, in front of which no name can stand.
+/// Returns true for IPv4 and IPv6 addresses, in front of which no name can be.
 bool IsIpAddress(std::string_view host);
 
 /// Returns true for 1 to 255 letters, digits, '.', '-' and '_', except "." and "..", and for ARNs of access points. The

@@ -102,7 +102,7 @@ std::string PrefixAsked(const std::string& bucket, const std::string& prefix) {
   return IsDirectoryBucket(bucket) ? prefix.substr(0, prefix.rfind('/') + 1) : prefix;
 }
 
-/// A page of a folder, without what does not begin with the prefix.
+/// Parses a page of a folder, without names that do not begin with the prefix.
 absl::StatusOr<ListPage> ParseWithin(std::string_view text, const std::string& prefix) {
   ASSIGN_OR_RETURN(ListPage page, ParseListXml(text));
   std::erase_if(page.objects, [&](const ObjectInfo& object) { return !object.key.starts_with(prefix); });

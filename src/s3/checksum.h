@@ -32,7 +32,7 @@ std::string DigestOf(ObjectChecksum::Kind kind, ByteSpan bytes);
 
 // Returns the CRC of any kind except kMd5, as a number, which can be combined.
 uint64_t CrcOf(ObjectChecksum::Kind kind, ByteSpan bytes);
-/// The CRC of two pieces, the second of which has `second_bytes` bytes. That of nothing is 0.
+/// Returns the CRC of two pieces, the second of which has `second_bytes` bytes. The CRC of nothing is 0.
 uint64_t CombineCrcs(ObjectChecksum::Kind kind, uint64_t first, uint64_t second, uint64_t second_bytes);
 std::string CrcDigest(ObjectChecksum::Kind kind, uint64_t crc);
 /// Returns the number again.
@@ -46,7 +46,7 @@ std::string ChecksumHeaderName(ObjectChecksum::Kind kind);
 /// Returns the value of that header.
 std::string ChecksumHeaderValue(const ObjectChecksum& checksum);
 
-/// A CRC32C as x-amz-checksum-crc32c has it.
+/// Returns a CRC32C as x-amz-checksum-crc32c has it.
 std::string Crc32cHeader(uint32_t crc);
 
 }  // namespace millrace

@@ -39,7 +39,7 @@ struct S3Config {
   // a second) when each takes a tenth of a second.
   int max_connections = 512;
   int max_attempts = 10;  // of one request
-  // Up to five times as many while other requests succeed. Off once a user has set the number.
+  // Allows up to five times as many while other requests succeed. It is off once a user has set the number.
   bool more_attempts_in_storms = true;
 
   bool checksum_uploads = true;  // send a checksum with what is written, which the store checks and keeps
@@ -50,7 +50,7 @@ struct S3Config {
   bool validate_downloads = true;  // check whole objects against the checksum that the store keeps
 };
 
-/// The object that a copy reads, and its version.
+/// Names the object that a copy reads, and its version.
 struct S3CopySource {
   std::string bucket;
   std::string key;
@@ -58,9 +58,9 @@ struct S3CopySource {
   std::string etag;   // empty: any version
 };
 
-/// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks
-/// run on event loops, exactly once, and must not block. The checksum of a body, and its SHA-256 where it is signed,
-/// are made by the thread that calls Put or UploadPart, before they return. The destructor cancels requests and waits
+/// Speaks the S3 protocol over HTTP/1.1. This is the only place in Millrace that retries. Asynchronous and thread-safe;
+/// callbacks run on event loops, exactly once, and must not block. The thread that calls Put or UploadPart computes the
+/// checksum of a body, and its SHA-256 if it is signed, before they return. The destructor cancels requests and waits
 /// for their callbacks.
 ///
 /// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag
@@ -78,19 +78,20 @@ class S3Client {
   /// Head with ObjectInfo::part_bytes, where the object was uploaded in parts of one size and the store tells it, and
   /// without the checksum.
   void HeadParts(std::string bucket, std::string key, HeadCallback done);
-  /// Head with what a copy keeps.
+  /// Sends Head, and returns also what a copy keeps.
   void Describe(std::string bucket, std::string key, DescribeCallback done);
-  /// None where the store knows no tags.
+  /// Returns no tags if the store knows none.
   void Tags(std::string bucket, std::string key, TagsCallback done);
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
-  /// With `if_match` only the object with that ETag, if the store knows the condition; else FailedPrecondition.
+  /// Deletes, with `if_match`, only the object with that ETag, if the store knows the condition; else
+  /// FailedPrecondition.
   void Delete(std::string bucket, std::string key, DoneCallback done, std::string if_match = {});
   /// Deletes 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).
   void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteCallback done);
   void List(std::string bucket, ListOptions options, ListCallback done);
   /// Lists the buckets of the account, from the continuation of the page before, or "".
   void ListBuckets(std::string continuation, BucketsCallback done);
-  /// Unfinished uploads of keys that begin with `prefix`, up to 1,000.
+  /// Lists unfinished uploads of keys that begin with `prefix`, up to 1,000.
   void ListUploads(std::string bucket, std::string prefix, UploadMarker after, UploadsCallback done);
 
   /// The store copies an object of up to 5 GiB with its metadata, in place of an older one, or with `only_if_absent` of

@@ -51,7 +51,7 @@ class S3Context {
   S3Address Address(std::string_view bucket, std::string_view key) const;
   /// The region that signs requests about the bucket: it is in the ARN of an access point, else it is learned.
   std::string Region(std::string_view bucket) const;
-  /// InvalidArgument, with the remedy, if the settings do not admit a request about it (s3/bucket_name.h).
+  /// Returns InvalidArgument, with the remedy, if the settings do not admit a request about it (s3/bucket_name.h).
   absl::Status CheckBucket(std::string_view bucket) const;
   /// The name is for messages.
   std::string endpoint_name() const { return config.endpoint_url.empty() ? "S3" : config.endpoint_url; }

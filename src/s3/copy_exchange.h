@@ -11,9 +11,9 @@ namespace millrace {
 /// pinned by its ETag. Both answer 200 before they are done, send spaces meanwhile, and may end with an error all the
 /// same.
 ///
-/// FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy. AlreadyExists when
-/// there is an object in place of the target, and `only_if_absent` is set, unless the store does not know that
-/// condition.
+/// Fails with FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy. Fails
+/// with AlreadyExists when there is an object in place of the target, and `only_if_absent` is set, unless the store
+/// does not know that condition.
 class CopyExchange final : public S3Exchange {
  public:
   struct Part {

@@ -154,7 +154,7 @@ TEST_F(CopyExchangeTest, NothingIsReplacedByACopyThatMustNot) {
   // An attempt whose answer was lost may have made it.
   EXPECT_EQ(copy(InTurn({Broken(HttpErrorKind::kReset), Error(412), same})), absl::StatusCode::kOk);
   EXPECT_EQ(copy(InTurn({Broken(HttpErrorKind::kReset), Error(412), kFound})), absl::StatusCode::kAlreadyExists);
-  // A store that does not know the condition of a copy, and one that does not copy.
+  // The first store does not know the condition of a copy, and the second one does not copy.
   EXPECT_EQ(copy(InTurn({Error(501, "NotImplemented"), kCopied})), absl::StatusCode::kOk);
   EXPECT_EQ(Header(1, "If-None-Match"), "(none)");
   EXPECT_EQ(copy(InTurn({Error(501), Error(501)})), absl::StatusCode::kUnimplemented);

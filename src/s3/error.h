@@ -33,7 +33,8 @@ struct S3ErrorRule {
   S3Verdict verdict;
 };
 
-/// The rules in order; the first that matches decides. Exposed for the test that holds it against AWS's documentation.
+/// Returns the rules in order; the first that matches decides. They are exposed for the test that compares them with
+/// AWS's documentation.
 const std::vector<S3ErrorRule>& S3ErrorRules();
 
 /// The verdict on an answer with `http_status` and the <Code> of its body ("" without one).
@@ -43,7 +44,7 @@ S3Verdict ClassifyS3Error(int http_status, std::string_view code);
 /// errors apart by it, not by the text.
 std::string S3CodeOf(const absl::Status& status);
 void SetS3Code(absl::Status* status, std::string_view code);
-/// The part of the message that says what the user can do; "" if there is none.
+/// Returns the part of the message that says what the user can do; "" if there is none.
 std::string S3RemedyOf(const absl::Status& status);
 void SetS3Remedy(absl::Status* status, std::string_view remedy);
 

@@ -58,7 +58,7 @@ class S3Exchange {
   /// `verb` is for messages: "GET", "LIST".
   S3Exchange(S3Context& context, std::string_view verb, std::string bucket, std::string key);
 
-  /// A request before it is addressed and signed.
+  /// This is a request before it is addressed and signed.
   struct Draft {
     std::string_view method;
     std::vector<std::pair<std::string, std::string>> query;  // decoded

@@ -15,9 +15,9 @@ namespace millrace {
 class Durations {
  public:
   void Add(absl::Duration duration);
-  /// One that was given up: longer than all others.
+  /// Adds one that was given up: longer than all others.
   void AddEndless() { Add(absl::InfiniteDuration()); }
-  /// The duration that `part` of them do not exceed; zero while fewer than 100 were seen.
+  /// Returns the duration that `part` of them do not exceed; zero while fewer than 100 were seen.
   absl::Duration Quantile(double part) const;
 
  private:

@@ -46,7 +46,7 @@ TEST(Durations, ExtremesStayWithin) {
   EXPECT_GT(durations.Quantile(0.9), absl::Minutes(30));
 }
 
-// First bytes as S3's are, of which `stalled` never come: what a second request would find.
+// Simulates first bytes as S3's are, of which `stalled` never come, and what a second request would find.
 struct Simulated {
   Hedging hedging;
   int second = 0;          // requests

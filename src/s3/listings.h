@@ -21,7 +21,7 @@ struct BucketPage {
   std::string continuation;  // for the next page; empty: this is the last one
 };
 
-/// A multipart upload that was begun, and neither completed nor aborted. Its parts are paid for.
+/// Describes a multipart upload that was begun, and neither completed nor aborted. Its parts are paid for.
 struct UnfinishedUpload {
   std::string key;
   std::string upload_id;

@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// A checksum of a whole object, as the store keeps it.
+/// Holds a checksum of a whole object, as the store keeps it.
 struct ObjectChecksum {
   enum class Kind { kCrc32, kCrc32c, kCrc64Nvme, kMd5 };
   Kind kind = Kind::kCrc32c;
@@ -55,7 +55,7 @@ inline constexpr uint64_t kMaxObjectBytes = uint64_t{1} << 46;
 /// Returns DataLoss for a size above it. The message does not name the object.
 absl::Status CheckObjectBytes(uint64_t bytes);
 
-/// A part of the object whose CRC32C is known.
+/// Describes a part of the object whose CRC32C is known.
 struct SpanChecksum {
   ByteRange range;  // of the object, within the range that is read
   uint32_t crc32c = 0;
@@ -96,8 +96,8 @@ struct PutOptions {
 
 /// These options are of a copy that the store makes.
 struct CopyOptions {
-  /// AlreadyExists when there is an object of that key. Some stores do not know this condition of a copy, and ignore or
-  /// refuse it; then the copy is made without it, so the caller looks first.
+  /// Returns AlreadyExists when there is an object of that key. Some stores do not know this condition of a copy, and
+  /// ignore or refuse it; then the copy is made without it, so the caller looks first.
   bool only_if_absent = false;
   std::function<void(uint64_t bytes)> moved;  // adds up to the object's size; on any thread, and must not block
   std::stop_token stop;                       // when requested, the callback gets Cancelled soon

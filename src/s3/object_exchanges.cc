@@ -266,7 +266,7 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       part_(std::move(part)),
       body_(body),
       options_(std::move(options)),
-      // Here and not later, because this is still the caller's thread.
+      // The hash is computed here and not later, because this is still the caller's thread.
       payload_hash_(PayloadHash(context, body, /*has_checksum=*/!part_ || part_->checksum)),
       checksum_(part_ && !part_->checksum ? std::nullopt
                                           : ChecksumOf(context.config, body, part_ ? part_->crc32c : std::nullopt)),

@@ -48,8 +48,8 @@ class DeleteExchange final : public S3Exchange {
   DoneCallback done_;
 };
 
-/// An exchange that writes. The loss of an answer leaves open whether the write was carried out. If the store then says
-/// that someone was faster, that is checked against the ETag that our own write would have.
+/// This is an exchange that writes. The loss of an answer leaves open whether the write was carried out. If the store
+/// then says that someone was faster, that is checked against the ETag that our own write would have.
 class WriteExchange : public S3Exchange {
  protected:
   using S3Exchange::S3Exchange;

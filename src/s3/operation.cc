@@ -106,14 +106,14 @@ void S3Operation::Guard(Step step) noexcept {
   }
 }
 
-// Allocates nothing that it needs.
+// Needs no allocation to succeed.
 void S3Operation::GiveUp() noexcept {
   if (ended_) return;
   cancelled_ = exhausted_ = true;
   if (!CancelAttempts()) EndCancelled();
 }
 
-// False if none is in flight. Otherwise the last OnDone ends the operation.
+// Returns false if none is in flight. Otherwise the last OnDone ends the operation.
 bool S3Operation::CancelAttempts() {
   if (attempts_.empty()) return false;
   StopWatching();

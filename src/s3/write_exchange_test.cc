@@ -185,7 +185,7 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
     ASSERT_TRUE(mine.ok()) << mine.status();
     EXPECT_EQ(mine->etag, md5);
     EXPECT_EQ(requests_.back().head.method, "HEAD");
-    // Or that of someone who was faster.
+    // The object may also be that of someone who was faster.
     EXPECT_EQ(Put(InTurn({lost, Error(412), kFound}), options).status().code(), absl::StatusCode::kAlreadyExists);
     EXPECT_EQ(Put(InTurn({lost, Error(412), Error(404)}), options).status().code(), absl::StatusCode::kAlreadyExists);
     EXPECT_TRUE(Put(InTurn({lost, Error(412), Error(503), ours}), options).ok());
@@ -202,7 +202,7 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
   encrypted.headers.Set("x-amz-checksum-crc32c", Crc32cHeader(1));
   EXPECT_EQ(Put(InTurn({Error(500), Error(412), encrypted}), options).status().code(),
             absl::StatusCode::kAlreadyExists);
-  // A connection that was never made carried out nothing.
+  // If a connection was never made, nothing was carried out.
   EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kConnect), Error(412)}), options).status().code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(requests_.size(), 2u);

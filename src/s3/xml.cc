@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kNamespace = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// The document, if its root element is `root`.
+/// Returns the document, if its root element is `root`.
 absl::StatusOr<XmlDocument> Load(std::string_view xml, std::string_view root) {
   ASSIGN_OR_RETURN(XmlDocument document, XmlDocument::Parse(xml));
   const std::string_view name = document.root().name();

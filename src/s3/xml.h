@@ -47,7 +47,7 @@ struct S3ErrorBody {
   std::string request_id;
 };
 
-/// nullopt when the text is not an <Error> document.
+/// Returns nullopt when the text is not an <Error> document.
 std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml);
 
 /// Parses <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space
@@ -97,7 +97,7 @@ struct DeleteObjectsRequest {
 std::string WriteDeleteObjectsXml(const DeleteObjectsRequest& request);
 absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml);
 
-/// An <Error> of <DeleteResult>: a key that was not deleted.
+/// This is an <Error> of <DeleteResult>: a key that was not deleted.
 struct DeleteObjectsError {
   std::string key;
   std::string code;
@@ -105,14 +105,14 @@ struct DeleteObjectsError {
 };
 absl::StatusOr<std::vector<DeleteObjectsError>> ParseDeleteResultXml(std::string_view xml);
 
-/// False for text that changes on its way through XML 1.0, escaped or not: control characters, what is not UTF-8. Such
-/// a key in a request would stand for another object.
+/// Returns false for text that changes on its way through XML 1.0, escaped or not: control characters, and bytes that
+/// are not UTF-8. Such a key in a request would stand for another object.
 bool XmlCanCarry(std::string_view text);
 
-/// The region in <CreateBucketConfiguration>, the body of CreateBucket; empty when it names none.
+/// Returns the region in <CreateBucketConfiguration>, the body of CreateBucket; it is empty when it names none.
 absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml);
 
-/// "2009-10-12T17:50:30.000Z" -> milliseconds since 1970; 0 when it is no time.
+/// Turns "2009-10-12T17:50:30.000Z" into milliseconds since 1970; 0 when it is not a time.
 int64_t ParseXmlTime(std::string_view text);
 std::string FormatXmlTime(int64_t unix_ms);
 

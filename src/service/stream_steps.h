@@ -23,7 +23,7 @@ class StreamSteps {
   uint64_t streams() const { return streams_; }
   uint64_t stream_rows() const { return batching_.batch / streams_; }
 
-  /// The position at which a step begins. Steps are counted from the trainer's start, across epochs.
+  /// This is the position at which a step begins. Steps are counted from the trainer's start, across epochs.
   struct Place {
     uint64_t epoch = 0;
     uint64_t consumed = 0;

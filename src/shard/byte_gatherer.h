@@ -22,13 +22,13 @@ class ByteGatherer {
   /// chunk. Memory is at most twice the bytes of the piece that have come.
   std::optional<ByteSpan> Take(uint64_t size);
 
-  /// The offset in the stream at which the next piece begins.
+  /// Returns the offset in the stream at which the next piece begins.
   uint64_t position() const { return position_; }
 
   /// Bytes that have come and are in no piece yet; meaningful after Take has returned nothing.
   uint64_t held() const { return held_.size(); }
 
-  /// Memory of the pieces that come in several chunks.
+  /// Returns the memory of the pieces that come in several chunks.
   uint64_t memory_bytes() const { return held_.capacity() + taken_.capacity(); }
 
  private:

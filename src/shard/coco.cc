@@ -170,7 +170,7 @@ std::string TextOf(double value) {
                                                               : ToDecimal(value);
 }
 
-// A JSON list of what `text` makes of each annotation.
+// Returns a JSON list of what `text` makes of each annotation.
 template <typename Text>
 std::string ListOf(const std::vector<const CocoAnnotation*>& annotations, Text text) {
   std::string list = "[";

@@ -65,7 +65,7 @@ bool EndsWithOneOf(std::string_view name, const std::string_view (&ends)[N]) {
   return std::any_of(std::begin(ends), std::end(ends), [&](std::string_view end) { return EndsWith(name, end); });
 }
 
-// Also as Kaggle (.tfrec) and the Object Detection API (.record) call them.
+// The endings include those that Kaggle (.tfrec) and the Object Detection API (.record) use.
 bool EndsAsTfRecord(std::string_view name) {
   constexpr std::string_view kEndings[] = {".tfrecord", ".tfrecords", ".tfrec", ".tfr", ".record"};
   return EndsWithOneOf(name, kEndings);

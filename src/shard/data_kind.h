@@ -33,13 +33,14 @@ std::string_view ObjectTitle(DataKind kind);
 /// Returns nullopt for others; names of token files do not show their kind.
 std::optional<DataKind> ShardKind(std::string_view key);
 
-/// "train.tfrecords" of "train.tfrecords.0"; all of a name that does not end so.
+/// Returns "train.tfrecords" of "train.tfrecords.0"; all of a name that does not end so.
 std::string_view WithoutTfRecordNumber(std::string_view name);
 
-/// The name without the ending of a compression (.gz), if the rest is a shard's; "x" of "x.tgz" and the like; else "".
+/// Returns the name without the ending of a compression (.gz), if the rest is a shard's; "x" of "x.tgz" and the like;
+/// else "".
 std::string_view CompressedShard(std::string_view key);
 
-/// Files whose columns become samples by `millrace pack` alone.
+/// The columns of such files become samples by `millrace pack` alone.
 inline constexpr std::string_view kParquetSuffix = ".parquet";
 
 /// Returns whether it is text about a data set, by its name: README*, LICENSE* and the like, and dataset_infos.json.
@@ -54,12 +55,12 @@ bool IsDesktopFile(std::string_view key);
 /// 1.0.0.incomplete*/ of TFDS. Others are __pycache__/, __MACOSX/ and @eaDir/. Such a file is never a sample.
 bool IsToolFile(std::string_view key);
 
-/// True if its name is that of a download which a program has not finished: 1.jpg.crdownload, 1.jpg.part. A name such
-/// as 1.part, without the name of an image in front, is that of a sample.
+/// Returns true if its name is that of a download which a program has not finished: 1.jpg.crdownload, 1.jpg.part. A
+/// name such as 1.part, without the name of an image in front, is that of a sample.
 bool IsPartOfDownload(std::string_view key);
 
-/// The advice for a file of many samples that cannot be read singly, by its name: Parquet, HDF5, LMDB, Arrow and
-/// others; "" for other files. Completes "FILE: ...".
+/// Returns the advice for a file of many samples that cannot be read singly, by its name: Parquet, HDF5, LMDB, Arrow
+/// and others; "" for other files. It completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);
 
 /// Returns how a field that is not an image is read in Python, by the end of its name: video, audio, arrays, texts,

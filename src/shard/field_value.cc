@@ -190,7 +190,7 @@ bool IsMdsArray(std::string_view encoding) {
   return encoding == encoding::kNdarray || encoding.starts_with("ndarray:");
 }
 
-// Those whose stored bytes are the value, by type.
+// Returns the type of encodings whose stored bytes are the value.
 std::optional<FieldType> AsItIs(std::string_view encoding) {
   if (encoding == encoding::kBytes || IsImageEncoding(encoding)) return FieldType::kBytes;
   if (encoding == encoding::kText) return FieldType::kText;

@@ -48,7 +48,7 @@ inline constexpr std::string_view kTfTexts = "tf.texts";         // none or seve
 inline constexpr std::string_view kRecordIoParts = "recordio:";  // parts of a record, with the heads between them
 }  // namespace encoding
 
-/// kJpeg or kPng if the bytes begin like such a file, else kBytes.
+/// Returns kJpeg or kPng if the bytes begin like such a file, else kBytes.
 std::string_view ImageEncoding(ByteSpan bytes);
 
 /// Returns whether fields of that encoding hold image files.
@@ -60,18 +60,18 @@ FieldType TypeOfEncoding(std::string_view encoding);
 /// Returns whether the stored bytes of fields of that encoding are their value.
 bool IsStoredAsValue(std::string_view encoding);
 
-/// The approximate length of the value of so many stored bytes: the length itself if they are the value.
+/// Returns the approximate length of the value of so many stored bytes: the length itself if they are the value.
 uint64_t ValueBytesAbout(std::string_view encoding, uint64_t stored_bytes);
 
 /// Returns an upper bound of it: the memory to provide.
 uint64_t ValueBytesAtMost(std::string_view encoding, uint64_t stored_bytes);
 
-/// The value of a field: the stored bytes themselves, or bytes in `scratch`, which is overwritten. DataLoss if the
-/// stored bytes are not valid in that encoding, InvalidArgument for an unknown encoding.
+/// Returns the value of a field: the stored bytes themselves, or bytes in `scratch`, which is overwritten. Returns
+/// DataLoss if the stored bytes are not valid in that encoding, InvalidArgument for an unknown encoding.
 absl::StatusOr<ByteSpan> FieldValue(std::string_view encoding, ByteSpan stored, std::string* scratch);
 
-/// The value of a field `cls` if it is a short decimal number, white space around it allowed; else "". For the
-/// statistics of classes.
+/// Returns the value of a field `cls` if it is a short decimal number, white space around it allowed; else "". It is
+/// for the statistics of classes.
 std::string ClassNumber(std::string_view encoding, ByteSpan stored);
 
 }  // namespace millrace

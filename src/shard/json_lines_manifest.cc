@@ -45,7 +45,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
   return absl::InvalidArgumentError("no JSON object (in UTF-8)");
 }
 
-// True for a member beside X-metadata that is a class, as Ground Truth writes it, and not a box, a mask or a list.
+// Returns true for a member beside X-metadata that is a class, as Ground Truth writes it, and not a box, a mask or a
+// list.
 bool IsClassAttribute(const Json& value, const Json& metadata) {
   if (!metadata.is_object()) return false;
   const auto type = metadata.find("type");
@@ -131,7 +132,7 @@ absl::Status JsonLinesManifest::TakeValue(const std::string& name, const Json& v
   return absl::OkStatus();
 }
 
-// All digits of a whole number that is too large for 64 bits, which the parser takes for a float.
+// Returns all digits of a whole number that is too large for 64 bits, which the parser takes for a float.
 std::string NumberText(const Json& value) {
   constexpr double kHuge = 1e18;
   if (!value.is_number_float()) return value.dump();

@@ -22,7 +22,7 @@ std::string_view WithoutBlanks(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kJsonBlanks) + 1);
 }
 
-// The place of the comma or bracket behind the first entry of `text`; its size if there is none.
+// Returns the place of the comma or bracket after the first entry of `text`; its size if there is none.
 size_t EndOfEntry(std::string_view text) {
   uint64_t depth = 0;
   bool quoted = false;
@@ -60,7 +60,7 @@ size_t NoNumberLength(std::string_view text) {
   return has_exponent && std::isinf(std::strtod(number.c_str(), nullptr)) ? length : 0;
 }
 
-// The code unit of "\\uXXXX" at the beginning; 0 if there is none.
+// Returns the code unit of "\\uXXXX" at the beginning; 0 if there is none.
 uint32_t UnitOf(std::string_view text) {
   uint32_t unit = 0;
   if (text.size() < 6 || !text.starts_with("\\u")) return 0;
@@ -83,7 +83,7 @@ size_t EscapeLength(std::string_view text, std::string_view* instead) {
   return 6;
 }
 
-// "1.png", "cat/1" and "17", which are no names of members of a row.
+// Returns true for "1.png", "cat/1" and "17", which are not names of members of a row.
 bool IsNameOfSample(std::string_view name) {
   return name.find_first_of("./") != name.npos || name.find_first_not_of("0123456789") == name.npos;
 }

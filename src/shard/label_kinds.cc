@@ -126,7 +126,7 @@ absl::Status LabelKinds::Check() const {
       word_);
 }
 
-// Numbers alone, which may be floats.
+// Checks numbers alone, which may be floats.
 absl::Status LabelKinds::CheckFloats() const {
   const bool only_nan = nan_.count > 0 && whole_.count + odd_.count + padded_.count == 0;
   const Kind& wrong = only_nan ? nan_ : no_float_;

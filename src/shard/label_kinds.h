@@ -14,19 +14,20 @@ namespace millrace {
 /// "line 7: WHAT", as InvalidArgument; `word`: of rows that are no lines.
 absl::Status WrongLine(uint64_t line, std::string_view what, std::string_view word = "line");
 
-/// A whole number as it is printed, of at most 18 digits: "007" is a text.
+/// Returns whether it is a whole number as it is printed, of at most 18 digits: "007" is a text.
 bool IsIntText(std::string_view text);
 
-/// A finite number that a float of 64 bits holds: not "007", nor a whole number that it rounds.
+/// Returns whether it is a finite number that a float of 64 bits holds: not "007", nor a whole number that it rounds.
 bool IsFloatText(std::string_view text);
 
-/// A cell that is a float: IsFloatText, also with a plus, and what Python's float() reads as NaN or infinite.
+/// Returns whether a cell is a float: IsFloatText, also with a plus, and texts that Python's float() reads as NaN or
+/// infinite.
 bool IsFloatCell(std::string_view text);
 
 /// Returns true for "nan" in any case of letters, with or without a sign.
 bool IsNanText(std::string_view text);
 
-/// A word of those that pandas takes for a missing value, such as N/A. NaN is none of them.
+/// Returns whether it is a word that pandas takes for a missing value, such as N/A. NaN is not such a word.
 bool IsMissingWord(std::string_view text);
 
 /// Returns the number of a float cell.
@@ -62,7 +63,7 @@ class LabelKinds {
 
     void Add(std::string_view label, uint64_t at);
   };
-  /// The labels that are NaN, if the others are numbers.
+  /// Returns the labels that are NaN, if the others are numbers.
   Kind NoLabels() const { return AllWhole() || AreFloats() ? nan_ : Kind(); }
 
  private:

@@ -60,7 +60,7 @@ struct Manifest {
   NanLabels nan_labels;                 // NaN among numbers (RowsName::kKeys): these rows have no label
 };
 
-/// False if the cell says that there is no value: N/A and other words of pandas among numbers.
+/// Returns false if the cell says that there is no value: N/A and other words of pandas among numbers.
 bool IsManifestValue(const ManifestColumn& column, std::string_view text);
 
 /// Returns a cell of that column as the field's value.

@@ -17,7 +17,7 @@ constexpr std::string_view kPathNames[] = {"path",      "file",       "filename"
 constexpr std::string_view kKeyNames[] = {"key", "__key__", "id", "image_id", "sample"};
 constexpr std::string_view kLabelNames[] = {"cls", "label", "class"};
 
-// The first of `wanted` that there is among `names`.
+// Returns the first of `wanted` that there is among `names`.
 template <size_t N>
 std::optional<size_t> FirstOf(const std::string_view (&wanted)[N], const std::vector<std::string>& names) {
   for (const std::string_view name : wanted) {

@@ -30,7 +30,8 @@ absl::StatusOr<std::optional<size_t>> FindLabelColumn(const ManifestColumns& col
 /// The first of the usual names of a label. nullopt if none is there.
 std::optional<size_t> UsualLabelColumn(const std::vector<std::string>& names);
 
-/// The message for rows in which nothing names the object, or the sample. `of` is the word for `names`: "columns".
+/// Returns the message for rows in which nothing names the object, or the sample. `of` is the word for `names`:
+/// "columns".
 std::string NoNameColumn(const ManifestColumns& columns, std::string_view of, const std::vector<std::string>& names);
 
 /// InvalidArgument if another name differs from that of the label in case only: it would be a second label, or a second

@@ -169,7 +169,7 @@ TEST(Manifest, AnnotationsOfCocoThatAreWrong) {
       {R"({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1,]})", "malformed JSON"},
   };
   for (const auto& [text, why] : cases) EXPECT_THAT(JsonOf(text), ElementsAre(HasSubstr(why))) << text;
-  // Lines whose members are called so, and none of COCO's files.
+  // These are lines whose members are called so, and not one of COCO's files.
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"images\": 3, \"annotations\": [{\"x\": 1}]}\n"),
               ElementsAre("1 a.jpg annotations=[{\"x\":1}]:json images=3:int"));
 }

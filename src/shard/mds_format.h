@@ -25,7 +25,7 @@ inline constexpr uint64_t kMaxMdsSamples = uint64_t{1} << 24;        // of a sha
 /// Lists the shards beside it.
 inline constexpr std::string_view kMdsIndexName = "index.json";
 
-/// The column that holds a sample's key.
+/// This column holds a sample's key.
 inline constexpr std::string_view kKeyColumn = "__key__";
 
 struct MdsColumn {

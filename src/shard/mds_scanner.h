@@ -21,7 +21,7 @@ class MdsScanner final : public ShardScanner {
   /// Takes the first bytes of the shard in place of Feed. Returns false if its head, which ends with the columns, is
   /// longer. Errors are those of Feed.
   absl::StatusOr<bool> FeedHead(ByteSpan first_bytes);
-  /// After FeedHead: whether a sample has a `cls`, and how many there are.
+  /// After FeedHead, these return whether a sample has a `cls`, and how many there are.
   bool has_class() const;
   uint64_t samples() const { return samples_; }
   /// The samples of a shard of that size, by its head alone, without CRCs and labels; may be called again.

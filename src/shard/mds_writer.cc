@@ -46,7 +46,7 @@ std::optional<std::string> EncodeArray(ByteSpan npy) {
   return out.append(AsText(array->values));
 }
 
-// A value as its column stores it; nothing when it does not fit.
+// Returns a value as its column stores it; nullopt when it does not fit.
 std::optional<std::string> Encode(const MdsColumn& column, ByteSpan value) {
   std::string out;
   if (column.encoding == "int") {

@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField>
 /// Returns whether a value fits that column.
 bool MdsColumnHolds(const MdsColumn& column, ByteSpan value);
 
-/// One shard, which is held in memory, since its beginning tells where every sample lies. Not thread-safe.
+/// Writes one shard, which is held in memory, since its beginning says where every sample is. Not thread-safe.
 class MdsShardWriter {
  public:
   /// `columns` are those of MdsColumnsFor.
@@ -57,7 +57,7 @@ class MdsShardWriter {
   std::vector<uint64_t> ends_;  // of the samples, in data_
 };
 
-/// The index.json of shards that all have these columns.
+/// Returns the index.json of shards that all have these columns.
 std::string MdsIndexJson(std::span<const MdsColumn> columns, std::span<const MdsShardEntry> shards);
 
 }  // namespace millrace

@@ -141,8 +141,8 @@ std::optional<NpyArray> ParseNpy(ByteSpan file) {
 
 namespace {
 
-// The text behind "'name':" in the dictionary, whose order is descr, fortran_order, shape, without spaces before it.
-// "" if it is not there. Fields of records, which stand in descr, may have such names, too.
+// Returns the text after "'name':" in the dictionary, whose order is descr, fortran_order, shape, without spaces before
+// it. Returns "" if it is not there. Fields of records, which are in descr, may have such names, too.
 std::string_view NpyMember(std::string_view dict, std::string_view name) {
   const std::string quoted = fmt::format("'{}'", name);
   const size_t at = name == "descr" ? dict.find(quoted) : dict.rfind(quoted);

@@ -46,11 +46,11 @@ struct NpyArray {
 /// Fortran order, or if the size of the values does not match the shape.
 std::optional<NpyArray> ParseNpy(ByteSpan file);
 
-/// DataLoss, with dtype and order in the message, unless numpy.load(allow_pickle=False) would read the file: any
-/// version, type and order, but no Python objects.
+/// Returns DataLoss, with dtype and order in the message, unless numpy.load(allow_pickle=False) would read the file:
+/// any version, type and order, but no Python objects.
 absl::Status CheckNpy(ByteSpan file);
 
-/// The number of values of an array of that shape; nothing if it exceeds 2^62.
+/// Returns the number of values of an array of that shape; nullopt if it exceeds 2^62.
 std::optional<uint64_t> CountOf(std::span<const uint64_t> shape);
 
 }  // namespace millrace

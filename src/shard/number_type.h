@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A type of number as it is stored, little-endian.
+/// Describes a type of number as it is stored, little-endian.
 struct NumberType {
   enum class Kind : uint8_t { kSigned, kUnsigned, kFloat };
   Kind kind = Kind::kSigned;
@@ -29,7 +29,7 @@ std::string NumpyName(NumberType type);
 /// Returns the name in .npy files: "<i4", "|u1".
 std::string NpyDescr(NumberType type);
 
-/// The number at `bytes`, which has type.size bytes, in decimal, as short as it can be read back.
+/// Returns the number at `bytes`, which has type.size bytes, in decimal, as short as it can be read back.
 std::string ToDecimal(NumberType type, const std::byte* bytes);
 std::string ToDecimal(float value);
 std::string ToDecimal(double value);

@@ -57,7 +57,7 @@ TEST(RecordIoScanner, RecordsWithAndWithoutHeader) {
   EXPECT_EQ(DescribeRecords(Part(0, Header(0, 3))), "[3] cls(f4)=3 bin()=;");
   EXPECT_EQ(DescribeRecords(Part(0, Header(1, 0) + std::string("\0\0\0\x40", 4) + "x")), "[2] cls(f4)=2 bin()=x;");
   EXPECT_EQ(DescribeRecords(Part(0, Header(2, 0) + "12345678" + "x")), "[] labels(f4s)=array bin()=x;");
-  // No header: more labels than fit, a label beside several, one that is no number.
+  // These are not headers: more labels than fit, a label beside several, one that is not a number.
   EXPECT_THAT(DescribeRecords(Part(0, Header(3, 0) + "12345678x")), HasSubstr("[] bin()="));
   EXPECT_THAT(DescribeRecords(Part(0, Header(1, 2) + "12345678x")), HasSubstr("[] bin()="));
   EXPECT_THAT(DescribeRecords(Part(0, Header(0, std::numeric_limits<float>::infinity()) + "x")),

@@ -40,7 +40,7 @@ absl::Status AppendPart(std::string& out, RecordIoPart part, ByteSpan data) {
   return absl::OkStatus();
 }
 
-// The label, if a float of 32 bits holds it.
+// Returns the label, if a float of 32 bits holds it.
 std::optional<float> ParseClass(ByteSpan value) {
   const std::string_view text = AsText(value);
   const std::optional<float> number = ParseNumber<float>(text);

@@ -15,7 +15,7 @@ namespace millrace {
 /// Longer names are refused by everything that reads or writes shards and indexes.
 inline constexpr size_t kMaxNameBytes = 4096;
 
-/// The field that holds a class: the one of a raw object's folder, `cls` members of tar shards.
+/// This field holds a class: the one of a raw object's folder, `cls` members of tar shards.
 inline constexpr std::string_view kClassField = "cls";
 
 struct SampleName {
@@ -33,17 +33,19 @@ std::optional<SampleName> SplitSampleName(std::string_view name);
 /// other.
 std::optional<SampleName> SplitObjectName(std::string_view name);
 
-/// The key whose sample a raw object of that key belongs to, if there is an object of that key itself: "dir/7" for
-/// "dir/7.mask", whose field is "mask.png" then. "" if the last word is a number (frames, dates) or there is none.
+/// Returns the key whose sample a raw object of that key belongs to, if there is an object of that key itself: "dir/7"
+/// for "dir/7.mask", whose field is "mask.png" then. Returns "" if the last word is a number (frames, dates) or there
+/// is none.
 std::string_view OwnerOfKey(std::string_view key);
 
-/// The folder that is the class of a raw object: the first path component of its key; "" when it lies in no folder.
+/// Returns the folder that is the class of a raw object: the first path component of its key; "" when it is in no
+/// folder.
 std::string_view ClassFolder(std::string_view sample_key);
 
 /// Returns whether a field of that name ("jpg", "left.png") holds an image that can be decoded.
 bool IsImageField(std::string_view name);
 
-/// The key of a sample whose format has no keys, made of its place: "train.rec/00000017".
+/// Returns the key of a sample whose format has no keys, made of its place: "train.rec/00000017".
 std::string RecordKey(std::string_view object_key, uint64_t number);
 
 }  // namespace millrace

@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-/// The shape of a sample before its bytes come: its fields in the order in which their values will come.
+/// Describes the shape of a sample before its bytes come: its fields in the order in which their values will come.
 struct FieldShape {
   std::string name;
   uint64_t length = 0;  // of the value (field_value.h)
@@ -62,10 +62,10 @@ class ShardEncoder {
   virtual uint64_t MaxShardBytes() const = 0;
   virtual uint64_t MaxShardSamples() const { return UINT64_MAX; }
 
-  /// Bytes that a sample takes in a shard. InvalidArgument if the format cannot hold the sample, as far as the shape
-  /// tells; BeginSample, Add and End report what only the values tell.
+  /// Returns the bytes that a sample takes in a shard. Returns InvalidArgument if the format cannot hold the sample, as
+  /// far as the shape shows. BeginSample, Add and End report errors that only the values show.
   virtual absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const = 0;
-  /// Bytes beside the samples, of a shard that holds that many.
+  /// Returns the bytes beside the samples, of a shard that holds that many.
   virtual uint64_t OverheadBytes(uint64_t samples) const = 0;
 
   virtual absl::Status Begin(Sink out) = 0;
@@ -73,7 +73,7 @@ class ShardEncoder {
   /// Adds the next bytes of the sample's values, one field right after the other. Returns Internal if there are too
   /// many.
   virtual absl::Status Add(ByteSpan bytes, Sink out) = 0;
-  /// Internal if the last sample is not complete.
+  /// Returns Internal if the last sample is not complete.
   virtual absl::Status End(Sink out) = 0;
 
   /// After End: the contents of the object that other programs expect beside the shard, under its name with

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Members of a tar that are no fields.
+/// Counts members of a tar that are not fields.
 struct SkippedMembers {
   uint64_t links = 0;  // hard and symbolic ones whose names would be fields: they have no data of their own
   std::string first_link;
@@ -33,18 +33,19 @@ class ShardScanner {
   /// Call it after the last byte: hands out the remaining samples. DataLoss if the shard is truncated.
   virtual absl::Status Finish(ShardSink sink) = 0;
 
-  /// After an error of Finish: whether any of the samples may be damaged, also those that were handed out.
+  /// Call this after an error of Finish. Returns whether any of the samples may be damaged, also those that were handed
+  /// out.
   virtual bool all_doubtful() const { return false; }
 
   /// Memory for an incomplete record and for lists of records: everything that may be more than a few
   /// MiB.
   virtual uint64_t held_bytes() const = 0;
 
-  /// Members that were passed over so far; only of tar.
+  /// Returns the members that were passed over so far; only of tar.
   virtual SkippedMembers skipped_members() const { return {}; }
 };
 
-/// A scanner of shards of that kind; null for raw objects, and for token files, which need more parameters
+/// Returns a scanner of shards of that kind; null for raw objects, and for token files, which need more parameters
 /// (token_scanner.h).
 std::unique_ptr<ShardScanner> MakeShardScanner(DataKind kind);
 

@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-/// The advice for a shard whose name another program has changed; "" for other names. Such names are
+/// Returns the advice for a shard whose name another program has changed; "" for other names. Such names are
 /// x.tar?download=true, x.tar.1, and those of the pieces of a shard that was split: x.tar.aa, x.tar.part-00, x.tgz.001.
-/// Completes "FILE: ...".
+/// It completes "FILE: ...".
 std::string_view MisnamedShardAdvice(std::string_view key);
 
 /// True for the files that tools write of data and of their own work, by the name: tables, texts, logs, checksums and

@@ -14,7 +14,7 @@ constexpr size_t kBlock = 512;
 
 void RepairChecksums(std::string& shard) {
   for (size_t at = 0; at + kBlock <= shard.size(); at += kBlock) {
-    // Only blocks that claim to be headers.
+    // Only blocks that claim to be headers are repaired.
     if (shard.compare(at + 257, 5, "ustar") != 0) continue;
     unsigned sum = 0;
     for (size_t i = 0; i < kBlock; ++i) {

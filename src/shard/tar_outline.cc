@@ -22,7 +22,7 @@ bool MakesSample(const TarMember& member) {
   return member.regular && SplitSampleName(member.name).has_value();
 }
 
-// The member whose data follow the gap; none if the gap is not made of headers that end there.
+// Returns the member whose data follow the gap; nullopt if the gap is not made of headers that end there.
 std::optional<TarMember> MemberBehind(ByteSpan gap, bool* escaped) {
   TarReader reader;
   while (reader.position() < gap.size()) {

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A member of a tar archive and where its data lie.
+/// Describes a member of a tar archive and the place of its data.
 struct TarMember {
   std::string name;
   uint64_t data_offset = 0;  // of the archive
@@ -39,17 +39,17 @@ class TarReader {
  public:
   enum class Event { kNeedBytes, kMember, kEnd };
 
-  /// Offset of the next byte that is needed; those before it are skipped.
+  /// Returns the offset of the next byte that is needed; those before it are skipped.
   uint64_t position() const { return position_; }
-  /// Bytes of memory for what has come of a header.
+  /// Returns the bytes of memory for the part of a header that has come.
   uint64_t held_bytes() const { return buffer_.capacity(); }
 
   absl::StatusOr<Event> Advance(ByteSpan bytes);
 
-  /// The latest member, until Advance is called again.
+  /// Returns the latest member, until Advance is called again.
   const TarMember& member() const { return member_; }
 
-  /// True if a global PAX header before the member says that its key was escaped (tar_key.h).
+  /// Returns true if a global PAX header before the member says that its key was escaped (tar_key.h).
   bool key_is_escaped() const { return global_.escaped_keys; }
 
   /// Checks that the archive was complete, given the size of the object that holds it.

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = TfValues::Kind;
 
-// The wire types of protocol buffers that an Example uses.
+// These are the wire types of protocol buffers that an Example uses.
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kDelimited = 2;
 constexpr uint32_t kFixed32 = 5;

@@ -21,7 +21,7 @@ struct TfValues {
   std::vector<int64_t> ints;
 };
 
-/// A feature and where it lies.
+/// Describes a feature and its place.
 struct TfFeature {
   std::string_view name;
   TfValues::Kind kind = TfValues::Kind::kNone;
@@ -36,7 +36,7 @@ enum class TfParsed : uint8_t {
   kTooMany,  // features: more than kMaxSampleFields
 };
 
-/// The features of a serialized Example in the order in which they lie: of several with one name the last, and those
+/// Finds the features of a serialized Example in their stored order: the last of several with one name, and only those
 /// that have a value. Numbers may be packed or not.
 TfParsed ParseTfExample(ByteSpan record, std::vector<TfFeature>* features);
 

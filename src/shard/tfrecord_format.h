@@ -12,7 +12,7 @@ namespace millrace {
 inline constexpr uint64_t kTfRecordHeadBytes = 12;
 inline constexpr uint64_t kTfRecordFootBytes = 4;
 
-/// The feature that holds a sample's key.
+/// This feature holds a sample's key.
 inline constexpr std::string_view kKeyFeature = "__key__";
 
 /// CRC32C, as TFRecord stores it: a CRC over bytes that hold their own CRC would be no check of them.

@@ -31,8 +31,8 @@ struct TokenArrays {
 absl::StatusOr<TokenArrays> ParseTokenArrays(std::string_view text);
 std::string ToString(const TokenArrays& arrays);
 
-/// An array of that type is one of them, whose type it becomes where it was not known. InvalidArgument when it is
-/// another.
+/// An array of that type is one of them; if their type was not known, it becomes that one. Returns InvalidArgument when
+/// it is another.
 absl::Status AgreeOnType(TokenArrays* arrays, NumberType type);
 
 /// Returns whether an object of that name is a plain array if such are asked for: *.bin, *.npy.

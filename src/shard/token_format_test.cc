@@ -71,7 +71,7 @@ TEST(MegatronIdx, ReadsLengths) {
   EXPECT_THAT(none->lengths, IsEmpty());
 }
 
-// More than the parser looks at in one step.
+// There are more sequences than the parser looks at in one step.
 TEST(MegatronIdx, ReadsManySequences) {
   std::vector<int32_t> lengths;
   for (int i = 0; i < 50'000; ++i) lengths.push_back(i % 97);

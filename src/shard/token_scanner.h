@@ -18,7 +18,7 @@ class TokenScanner final : public ShardScanner {
   /// Scans the .bin of a pair.
   static std::unique_ptr<ShardScanner> OfSequences(TokenSequences sequences);
 
-  /// An array without head, of arrays.type, which is given.
+  /// Scans an array without head, of arrays.type, which is given.
   static std::unique_ptr<ShardScanner> OfBin(const TokenArrays& arrays);
 
   /// Scans an .npy file. One with two axes has a sample in each row, which must be of arrays.length. Its numbers must

@@ -23,7 +23,7 @@ std::string NpyFile(std::string_view type, const std::vector<uint64_t>& shape, s
   return file.append(values);
 }
 
-// "offset+length encoding" of each sample, and the error if there is one; the same in chunks of any size.
+// Returns "offset+length encoding" of each sample, and the error if there is one; the same in chunks of any size.
 template <typename Make>
 std::vector<std::string> Describe(Make make_scanner, const std::string& file) {
   std::vector<std::string> first;

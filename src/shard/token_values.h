@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "shard/number_type.h"
 
-/// Tokens as they are stored, and as they are delivered. Pure.
+/// Converts tokens as they are stored to tokens as they are delivered. Pure.
 
 namespace millrace {
 

@@ -6,9 +6,9 @@
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
 
-/// The text that wds2idx of NVIDIA DALI writes about a tar shard, in version 1.2: "v1.2 SAMPLES", and a line for each
-/// sample with "EXTENSION OFFSET SIZE NAME" of each of its files, all with one blank between them. Offsets are those of
-/// the data. Version 1.1 had no names.
+/// This is the text that wds2idx of NVIDIA DALI writes about a tar shard, in version 1.2: "v1.2 SAMPLES", and a line
+/// for each sample with "EXTENSION OFFSET SIZE NAME" of each of its files, all with one blank between them. Offsets are
+/// those of the data. Version 1.1 had no names.
 
 namespace millrace {
 

@@ -40,7 +40,7 @@ bool IsNoArtifact(const absl::Status& status) {
 
 constexpr const char* kArtifactFolder = "index";
 
-// Absolute, so that it stays the same if the program changes its working directory.
+// Returns an absolute path, so that it stays the same if the program changes its working directory.
 absl::StatusOr<std::string> FullPathOf(const std::string& cache_folder) {
   if (cache_folder.empty()) {
     return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE to a folder that can be written to");
@@ -80,7 +80,7 @@ std::string StemFor(const std::string& name, const StoreTraits& store) {
 ArtifactPlaces::ArtifactPlaces(Stores& stores, ArtifactOptions options)
     : stores_(stores), options_(std::move(options)), beside_(options_.beside.store->traits()) {}
 
-// For one that is built now.
+// Returns the name of one that is built now.
 absl::StatusOr<std::string> ArtifactPlaces::BuiltName() {
   const std::string name = options_.stem + options_.suffix;
   if (options_.one_version) return name;

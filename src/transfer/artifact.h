@@ -19,9 +19,9 @@ namespace millrace {
 /// none of these is set.
 std::string DefaultCacheFolder();
 
-/// The folder `index` of a cache folder, in which artifacts lie. It is this user's alone, or a group's, and
+/// Opens the folder `index` of a cache folder, in which artifacts are kept. It is this user's alone, or a group's, and
 /// `index-UID` if the first one belongs to another user (base/own_folder.h). Open makes nothing: NotFound if there is
-/// none. NotFound also for the cache folder "".
+/// none. Returns NotFound also for the cache folder "".
 absl::StatusOr<Location> OpenArtifactCache(Stores& stores, const std::string& cache_folder);
 absl::StatusOr<Location> MakeArtifactCache(Stores& stores, const std::string& cache_folder);
 
@@ -75,8 +75,8 @@ struct ArtifactOptions {
   std::chrono::milliseconds max_lock_wait = kMaxFolderWait;  // for the lock of the folder with the data
 };
 
-/// The places where one artifact of some data may lie: beside the data and in the cache folder. It is written whole or
-/// not at all. Blocking; not thread-safe; the Stores must outlive it.
+/// Describes the places where one artifact of some data may be: beside the data and in the cache folder. It is written
+/// whole or not at all. Blocking; not thread-safe; the Stores must outlive it.
 ///
 /// The cache folder may hold these files, with the suffix S:
 ///   - `STEM S` is an artifact that was built for the data;
@@ -101,8 +101,9 @@ class ArtifactPlaces {
 
   std::string BesideUri() const { return options_.beside.store->Uri(options_.beside.prefix); }
 
-  /// NotFound if there is none; what `check` says, of each that is opened. From beside data on S3 it is copied to the
-  /// cache folder, unless it is there; `verify` is asked of such a copy, which is fetched again if it is damaged.
+  /// Returns NotFound if there is none; otherwise what `check` says, of each that is opened. An artifact beside data on
+  /// S3 is copied to the cache folder, unless it is there; `verify` is asked of such a copy, which is fetched again if
+  /// it is damaged.
   absl::StatusOr<SharedArtifact> Open(Place place, CheckArtifact check, CheckArtifact verify);
 
   /// Waits until no other process of this machine builds the artifact, and keeps them from it. If nothing can be
@@ -113,8 +114,8 @@ class ArtifactPlaces {
   /// Builds it and puts it where it will be found again: ArtifactOptions::home.
   absl::StatusOr<SharedArtifact> Build(BuildArtifact build);
 
-  /// Open, or if nothing sound is there Build, by one process of this machine; for those of one version. An outage of
-  /// the store, which may hide one, is an error.
+  /// Calls Open, or if nothing sound is there Build, by one process of this machine; for artifacts of one version. An
+  /// outage of the store, which may hide one, is an error.
   absl::StatusOr<SharedArtifact> GetOrBuild(CheckArtifact check, CheckArtifact verify, BuildArtifact build);
 
  private:

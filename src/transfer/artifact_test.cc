@@ -43,7 +43,7 @@ class ArtifactTest : public ::testing::Test {
              .max_lock_wait = max_lock_wait_}};
   }
 
-  // Opened, and locked if no one else has locked it.
+  // Returns the opened file, and whether it is locked, which it is if no one else has locked it.
   static std::pair<UniqueFd, bool> TryLock(const fs::path& path) {
     UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     const bool locked = flock(fd.get(), LOCK_EX | LOCK_NB) == 0;

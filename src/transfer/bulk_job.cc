@@ -26,7 +26,7 @@ bool IsHopeless(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsUnauthenticated(status);
 }
 
-// For files: the first folder on the way to the key that is a link; "" without one, and for other stores.
+// Returns the first folder on the way to the key that is a link, for files; "" without one, and for other stores.
 std::string LinkOnTheWay(const ObjectStore& store, std::string_view key) {
   if (!store.traits().is_folder()) return {};
   for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1)) {
@@ -134,8 +134,8 @@ absl::Status BulkJob::CopySmall(ObjectStore& from, ObjectInfo source, ObjectStor
         Note(from, source, key, copied);
         small_bytes_.used -= source.size;
         small_.used -= 1;
-        // Under the lock, since the owner may be gone right after. It is woken for eight copies at a time: to wake it
-        // costs more than to note one.
+        // Wakes the owner under the lock, since it may be gone right after. It is woken for eight copies at a time: to
+        // wake it costs more than to note one.
         if (small_.used + kRoomAgain <= small_.limit) changed_.notify_all();
       });
   return absl::OkStatus();

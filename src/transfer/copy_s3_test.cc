@@ -8,7 +8,7 @@
 #include "store/s3_store.h"
 #include "transfer/copy_object.h"
 
-/// Large objects of an S3 that keeps their parts.
+/// These tests have large objects of an S3 that keeps their parts.
 
 namespace millrace {
 namespace {

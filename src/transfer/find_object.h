@@ -11,7 +11,8 @@ namespace millrace {
 /// Says how IsFolder treats a link to a folder.
 enum class Links { kFollow, kKeep };
 
-/// True if it names an existing folder of the file system. False if it cannot be accessed: opening it says why.
+/// Returns true if it names an existing folder of the file system. Returns false if it cannot be accessed: opening it
+/// says why.
 bool IsFolder(const ParsedUri& uri, Links links);
 
 /// Finds the object. NotFound says so if objects lie below its name, which --recursive would `use` ("copy"), or

@@ -23,7 +23,7 @@ std::string Unescaped(std::string_view text) {
   return out;
 }
 
-// The part of a pattern before the part that has its first wildcard: "" or ending with '/'.
+// Returns the part of a pattern before the part that has its first wildcard: "" or ending with '/'.
 std::string_view FolderOf(std::string_view pattern) {
   const size_t wildcard = pattern.find_first_of("*?[");
   return pattern.substr(0, pattern.substr(0, wildcard).rfind('/') + 1);

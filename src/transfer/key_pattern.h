@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// A prefix that names a folder: "" or ending with '/'.
+/// Returns a prefix that names a folder: "" or ending with '/'.
 std::string AsFolder(std::string prefix);
 
 /// Returns whether tools have written it to show an empty folder: a name that ends with '/', and no bytes. One with
@@ -40,8 +40,8 @@ enum class Named {
   kPrefix,  // the objects that begin so
 };
 
-/// nullopt if the URI has no wildcard, or if something exists under exactly this name, which then is meant. One
-/// request if there are wildcards. Cancelled soon after a stop is requested.
+/// Returns nullopt if the URI has no wildcard, or if something exists under exactly this name, which then is meant. It
+/// makes one request if there are wildcards. Returns Cancelled soon after a stop is requested.
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named,
                                                    const std::stop_token& stop = {});
 
@@ -61,11 +61,12 @@ absl::Status NothingMatches(const Pattern& pattern);
 
 using ObjectSink = absl::FunctionRef<absl::Status(const ObjectInfo&)>;
 
-/// The objects whose keys begin with `prefix`, in order of keys. Errors as those of Expand.
+/// Visits the objects whose keys begin with `prefix`, in order of keys. Errors are those of Expand.
 absl::Status ForEachObject(ObjectStore& store, const std::string& prefix, ObjectSink each,
                            const std::stop_token& stop = {});
 
-/// The objects that match, with `recursive` also those below folders that match. NotFound if there is none.
+/// Visits the objects that match, with `recursive` also those below folders that match. Returns NotFound if there is
+/// none.
 absl::Status ExpandObjects(const Pattern& pattern, bool recursive, ObjectSink each, const std::stop_token& stop = {});
 
 }  // namespace millrace

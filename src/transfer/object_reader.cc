@@ -28,7 +28,7 @@ bool IsWhole(const ObjectReader::Request& request) {
 
 }  // namespace
 
-// A request, and how far it has come.
+// Holds a request, and how far it has come.
 struct ObjectReader::Asked {
   explicit Asked(Request asked) : request(std::move(asked)), next(request.range.offset) {}
 

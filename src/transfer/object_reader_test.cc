@@ -263,7 +263,7 @@ TEST(ObjectReader, TheEndCancelsAndWaits) {
   EXPECT_EQ(memory.used(), 0u);
 }
 
-// One request, and what its pieces are.
+// Holds one request, and its pieces.
 struct Pieced {
   absl::Status status;
   std::string bytes;

@@ -26,7 +26,7 @@ struct OtherFile {
   int64_t modified_ms = 0;  // since 1970
 };
 
-/// "a pipe", "a link that leads nowhere", ...
+/// Returns "a pipe", "a link that leads nowhere", ...
 std::string_view KindText(OtherFile::Kind kind);
 
 struct OtherFilesOptions {

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// ObjectInfo::size of an object that nobody has asked about yet.
+/// This is the ObjectInfo::size of an object that nobody has asked about yet.
 inline constexpr uint64_t kUnknownSize = UINT64_MAX;
 
 /// Returns the contents of whole objects, in this order, with many requests in flight. The bytes in flight are reserved

@@ -31,7 +31,7 @@ class KeyStream {
   }
   void Skip() { ++next_; }
 
-  /// The next one that takes part.
+  /// Returns the next one that takes part.
   absl::StatusOr<const ObjectInfo*> PeekWanted() {
     for (;;) {
       ASSIGN_OR_RETURN(const ObjectInfo* const object, Peek());

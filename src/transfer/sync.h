@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// One thing that was found when two folders were compared.
+/// Describes one thing that was found when two folders were compared.
 struct SyncStep {
   enum class Kind {
     kCopy,    // `object` of the source is missing in the target, or other than there

@@ -28,11 +28,11 @@ class VersionedDocument {
 
   VersionedDocument(ObjectStore& store, std::string key, uint64_t max_bytes);
 
-  /// NotFound only if the bucket does not exist. (A folder that does not exist yet has no document.)
+  /// Returns NotFound only if the bucket does not exist. (A folder that does not exist yet has no document.)
   absl::StatusOr<Version> Read(const std::stop_token& stop) const;
 
-  /// FailedPrecondition for certain if the version was another one. After any other error it may have been replaced, or
-  /// be replaced later.
+  /// Returns FailedPrecondition for certain if the version was another one. After any other error it may have been
+  /// replaced, or be replaced later.
   absl::Status Replace(const std::string& text, const std::string& version) const;
 
   /// Returns whether it is kept as numbered files, since the store holds no If-Match.

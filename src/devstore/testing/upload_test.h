@@ -18,7 +18,7 @@ namespace millrace {
 
 inline constexpr size_t kPart = 100'003;  // no multiple of a block: neighbours share one
 
-/// Bytes that tell which part and which attempt they are of.
+/// Returns bytes that show which part and which attempt they are of.
 inline std::string Bytes(size_t size, uint64_t seed) {
   std::string text(size, '\0');
   Rng rng(seed);
@@ -59,7 +59,7 @@ class UploadTest : public ::testing::Test {
     id_ = *storage_->CreateUpload(upload);
   }
 
-  /// A part that is not stored yet.
+  /// Returns a part that is not stored yet.
   std::shared_ptr<Content> Written(std::string_view text) {
     auto writer = storage_->NewBlob(text.size());
     EXPECT_TRUE(writer.ok()) << writer.status();

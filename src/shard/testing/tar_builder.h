@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "shard/tar_reader.h"
 
-/// Archives built field by field, as no writer would, and a reader of whole archives. For tests only.
+/// Builds archives field by field, as no writer would, and reads whole archives. For tests only.
 
 namespace millrace::testing {
 
@@ -35,8 +35,8 @@ std::string Member(std::string_view name, std::string_view data, char type = '0'
 std::string Pax(const std::vector<std::string>& records, char type = 'x');
 std::string End();
 
-/// The index that wds2idx of NVIDIA DALI makes of an archive: each regular file, in groups of one name up to its first
-/// dot.
+/// Returns the index that wds2idx of NVIDIA DALI makes of an archive: each regular file, in groups of one name up to
+/// its first dot.
 std::string WdsIndexOf(std::string_view archive);
 
 /// Returns all members; `chunk` bytes are given at a time (0: all at once).
