@@ -325,7 +325,7 @@ absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modi
     return ErrnoStatus(errno, name_, "renaming");
   }
   exists_ = false;
-  // Only now: a rename changes the file's ctime.
+  // The state is read only now: a rename changes the file's ctime.
   if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (synced) RETURN_IF_ERROR(SyncFolder(ParentOf(path_), name_));
   return info;

@@ -18,7 +18,7 @@ using Sha256Digest = std::array<uint8_t, 32>;
 Sha256Digest Sha256(ByteSpan data);
 Sha256Digest HmacSha256(ByteSpan key, ByteSpan data);
 std::array<uint8_t, 16> Md5(ByteSpan data);
-/// For names that other programs form by it, never for security.
+/// Computes SHA-1 for names that other programs form by it, never for security.
 std::array<uint8_t, 20> Sha1(ByteSpan data);
 
 /// Computes MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
@@ -98,7 +98,7 @@ class Xxh3Stream {
 
 std::string Base64Encode(std::span<const uint8_t> bytes);
 
-/// Bytes from the system's random generator, as hex; for temporary names and upload ids.
+/// Returns bytes from the system's random generator, as hex; for temporary names and upload ids.
 std::string RandomHex(size_t bytes);
 
 /// Compares without leaking the place of the first difference.

@@ -39,7 +39,7 @@ class Decompressor {
   uint64_t sound_bytes() const { return sound_; }
 
  protected:
-  /// At most kWindowBytes, and fewer only at the end.
+  /// Sends at most kWindowBytes, and fewer only at the end.
   virtual absl::Status FeedWindow(ByteSpan bytes, Sink out) = 0;
   virtual bool AtEnd() const = 0;
   absl::Status Damaged(std::string_view why) const;  // behind taken_

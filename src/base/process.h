@@ -16,7 +16,7 @@ std::string EnvironmentValue(const std::string& name);
 /// Returns "localhost" if the system gives no name.
 std::string HostName();
 
-/// 16 hex digits of it, for the names of files in folders that several machines share.
+/// Returns 16 hex digits of it, for the names of files in folders that several machines share.
 std::string HostDigits();
 
 /// Returns the CPU-seconds of all threads of this process so far, in user space and in the kernel.

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-/// Length of the UTF-8 sequence at the start of `text`, which is not empty; 0 if it is not valid (overlong, surrogate,
-/// beyond U+10FFFF, cut short).
+/// Returns the length of the UTF-8 sequence at the start of `text`, which is not empty; 0 if it is not valid (overlong,
+/// surrogate, beyond U+10FFFF, cut short).
 size_t Utf8SequenceLength(std::string_view text);
 
 /// Returns the offset of the first byte that belongs to no UTF-8 sequence; `text.size()` if all do.

@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-/// A bound on memory that tasks need for a short time, and wait for. The task that comes first is served first. A task
-/// that has some of it waits for no other task, and takes no more, so that every task gets its turn. Thread-safe;
-/// outlives what was taken.
+/// Bounds memory that tasks need for a short time, and wait for. The task that comes first is served first. A task that
+/// has some of it waits for no other task, and takes no more, so that every task is served. Thread-safe; outlives what
+/// was taken.
 class WaitingBudget {
  public:
   explicit WaitingBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}

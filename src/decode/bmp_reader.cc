@@ -197,7 +197,7 @@ absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
   return size_;
 }
 
-// The numbers of all pixels, by Pillow's reading of damaged runs.
+// Reads the numbers of all pixels, by Pillow's reading of damaged runs.
 absl::Status BmpReader::ReadRuns() {
   const uint64_t count = PixelCount();
   const auto width = static_cast<uint64_t>(size_.width);

@@ -15,7 +15,7 @@ inline constexpr int kLongestCode = 16;
 inline constexpr int kSixteenZeros = 0xF0;         // as a symbol
 inline constexpr int kRunToTheEnd = DCTSIZE2 - 1;  // a run of zeros that ends any block
 
-/// A number of `size` bits, 1 to 15, as JPEG stores it: those that begin with a 0 are negative.
+/// Returns a number of `size` bits, 1 to 15, as JPEG stores it: those that begin with a 0 are negative.
 inline int Extend(uint32_t bits, int size) {
   const auto value = static_cast<int>(bits);
   return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value;

@@ -57,7 +57,7 @@ bool JpegPlanes::Aim(jpeg_decompress_struct* jpeg, const ResizeAxis& horizontal,
     plane.vertical = i > 0 && y == 2 ? &halved_vertical_ : &vertical;
     plane.mcu_width = component.h_samp_factor * component.DCT_scaled_size;
     plane.mcu_height = component.v_samp_factor * component.DCT_scaled_size;
-    // No less than Reserve takes, wherever the MCUs begin.
+    // This is no less than Reserve takes, wherever the MCUs begin.
     const int width = plane.horizontal->end() - plane.horizontal->begin() + 4 * plane.mcu_width;
     const int height = plane.vertical->taps() + 3 * plane.mcu_height + kBlockSide;
     bytes += (static_cast<size_t>(width) + kernels::kSlackBytes) * static_cast<size_t>(height);
@@ -120,7 +120,7 @@ void JpegPlanes::Reserve(Plane* plane) const {
   plane->resized.resize(std::max(plane->resized.size(), outputs + kernels::kSlackBytes));
 }
 
-// A block of a component: x and y count those of the MCUs in hand.
+// Transforms a block of a component: x and y count the blocks of the current MCUs.
 void JpegPlanes::Transform(jpeg_decompress_struct* jpeg, size_t component, int16_t* block, int x, int y) {
   jpeg_component_info& info = jpeg->comp_info[component];
   const int side = info.DCT_scaled_size;

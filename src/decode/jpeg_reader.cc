@@ -67,14 +67,14 @@ struct JpegPieces {
 };
 static_assert(std::is_standard_layout_v<JpegPieces>);
 
-/// True if the end of the image is marked somewhere from `from` on.
+/// Returns true if the end of the image is marked somewhere from `from` on.
 bool HasEndMarker(ByteSpan encoded, size_t from) {
   using std::string_view_literals::operator""sv;
   return AsText(encoded.subspan(from)).rfind("\xff\xd9"sv) != std::string_view::npos;
 }
 
-/// True if nothing but codes and restart markers lie between `from`, where the codes of the only scan begin, and the
-/// end marker. Then libjpeg has nothing to say of these bytes that other programs take for an error.
+/// Returns true if only codes and restart markers lie between `from`, where the codes of the only scan begin, and the
+/// end marker. Then libjpeg has no warning of these bytes that other programs take for an error.
 bool OnlyCodesFollow(ByteSpan encoded, size_t from) {
   const auto* at = reinterpret_cast<const uint8_t*>(encoded.data()) + from;
   const auto* const end = reinterpret_cast<const uint8_t*>(encoded.data()) + encoded.size();

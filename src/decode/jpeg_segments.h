@@ -42,7 +42,7 @@ class JpegSegments {
  public:
   explicit JpegSegments(ByteSpan encoded) : encoded_(encoded) {}
 
-  /// nullopt at the end, and at anything else than a segment: not all that a decoder takes is understood.
+  /// Returns nullopt at the end, and at anything else than a segment: not all that a decoder takes is understood.
   std::optional<JpegSegment> Next();
 
  private:

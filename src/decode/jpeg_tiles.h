@@ -22,7 +22,7 @@ class JpegTiles {
   /// Then only a decoder that reads all of it can decide what it is.
   bool Parse(ByteSpan encoded);
 
-  /// Tiles, end exclusive, and the pixels of the image that they show.
+  /// Describes tiles, end exclusive, and the pixels of the image that they show.
   struct Part {
     int first_column = 0;
     int end_column = 0;

@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// Numbers of a TIFF file in either order of bytes; 0 beyond its end.
+// Reads numbers of a TIFF file in either order of bytes; 0 beyond its end.
 class TiffReader {
  public:
   explicit TiffReader(ByteSpan tiff) : tiff_(tiff), big_(AsText(tiff).starts_with("MM")) {}

@@ -17,8 +17,8 @@ struct Orientation {
   bool turns() const { return transposed || mirrored_x || mirrored_y; }
 };
 
-/// By the EXIF data of a JPEG, PNG or WebP, or the tags of a TIFF; if these have no orientation, by the XMP data. An
-/// image is as it is stored if they say nothing, or nothing sensible.
+/// Finds the orientation by the EXIF data of a JPEG, PNG or WebP, or the tags of a TIFF; if these have no orientation,
+/// by the XMP data. An image is as it is stored if they say nothing, or nothing sensible.
 Orientation OrientationOf(ByteSpan encoded);
 
 /// Returns how the decoder turns an image: as Pillow does, which turns a TIFF when it loads it, and others only by

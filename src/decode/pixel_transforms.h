@@ -14,7 +14,7 @@ namespace millrace {
 void TransformPixels(const std::vector<ImageTransform>& transforms, uint64_t key, Pixels* image, Pixels* scratch,
                      std::vector<Warp>* warps);
 
-/// The operations of RandAugment and TrivialAugmentWide, by torchvision's names.
+/// These are the operations of RandAugment and TrivialAugmentWide, by torchvision's names.
 enum class AugmentOp : uint8_t {
   kIdentity,
   kShearX,

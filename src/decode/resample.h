@@ -36,7 +36,7 @@ class ResizeAxis {
   int first(int output) const { return first_[output]; }
   const int16_t* weights(int output) const { return weights_.data() + static_cast<size_t>(output) * stride_; }
 
-  /// For the kernels, with positions relative to begin().
+  /// Returns the weights for the kernels, with positions relative to begin().
   kernels::Weights view() const { return {relative_.data(), weights_.data(), outputs(), taps_, stride_}; }
 
  private:

@@ -43,7 +43,7 @@ class AwsChunkedDecoder {
   /// Returns IncompleteBody if the last chunk has not come.
   absl::Status Finish() const;
 
-  /// Trailing fields, names in lower case, without the signature.
+  /// Returns trailing fields, names in lower case, without the signature.
   const std::vector<std::pair<std::string, std::string>>& trailers() const { return trailers_; }
 
  private:

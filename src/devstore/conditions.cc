@@ -22,7 +22,7 @@ struct RangeText {
   std::string_view last;
 };
 
-/// The two ends of "bytes=first-last"; nullopt for anything else.
+/// Returns the two ends of "bytes=first-last"; nullopt for anything else.
 std::optional<RangeText> SplitRange(std::string_view header) {
   constexpr std::string_view kUnit = "bytes=";
   if (!header.starts_with(kUnit)) return std::nullopt;

@@ -23,7 +23,7 @@ struct RangeRequest {
 };
 RangeRequest ParseRange(std::optional<std::string_view> header, uint64_t object_size);
 
-/// "bytes=a-b" with both ends, as UploadPartCopy wants it: InvalidArgument or InvalidRange.
+/// Parses "bytes=a-b" with both ends, as UploadPartCopy wants it. Returns InvalidArgument or InvalidRange.
 absl::StatusOr<ByteRange> ParseCopyRange(std::string_view header, uint64_t object_size);
 
 /// If-Match and the like of GET and HEAD, by RFC 9110 (13.2.2), or of a copy's source with the prefix

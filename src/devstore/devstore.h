@@ -49,8 +49,8 @@ struct DevstoreOptions {
 /// from Start until it is destroyed, which closes all connections. Thread-safe.
 class Devstore {
  public:
-  /// InvalidArgument for options that make no sense, NotFound if the root is not a folder, AlreadyExists if the port
-  /// is in use.
+  /// Returns InvalidArgument for options that make no sense, NotFound if the root is not a folder, AlreadyExists if the
+  /// port is in use.
   static absl::StatusOr<std::unique_ptr<Devstore>> Start(DevstoreOptions options);
   ~Devstore();
   Devstore(const Devstore&) = delete;

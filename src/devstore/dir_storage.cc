@@ -328,7 +328,7 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
   RETURN_IF_ERROR(CheckBucket(bucket));
   ASSIGN_OR_RETURN(const auto existing, ExistingLocked(bucket, key));
   RETURN_IF_ERROR(check(existing.get()));
-  // First the record: it names the file's identity, so that it cannot be taken for the old file's.
+  // The record is written first: it names the file's identity, so that it cannot be taken for the old file's.
   RETURN_IF_ERROR(WriteTextFile(RecordPath(bucket, key), EncodeObject(key, *record, identity)));
   ASSIGN_OR_RETURN(const std::string path, Place(file.path(), bucket, key));
   file.Keep();

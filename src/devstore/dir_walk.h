@@ -13,9 +13,9 @@
 
 namespace millrace {
 
-/// The sorted names in a folder: of regular files, and of folders with a '/' behind them. Bytewise order of these is
-/// the order of the keys below. Symbolic links are followed. Empty for a folder that does not exist. For links that a
-/// client can reach there is DirCache.
+/// Returns the sorted names in a folder: of regular files, and of folders with a '/' at the end. Bytewise order of
+/// these is the order of the keys below. Symbolic links are followed. The result is empty for a folder that does not
+/// exist. For links that a client can reach there is DirCache.
 absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path);
 
 /// Removes folders that hold no file, including `path` itself. False if something is left.

@@ -20,7 +20,7 @@ absl::Status Ec2Refusal(std::string_view code, fmt::format_string<Args...> messa
   return Ec2Fault(code, fmt::format(message, std::forward<Args>(args)...));
 }
 
-/// A call of the EC2 Query API, as its body says it.
+/// This is a call of the EC2 Query API, as its body says it.
 class Ec2Query {
  public:
   /// Returns InvalidParameterValue for a body that is not a form, MissingAction, and an error for another version than
@@ -50,7 +50,7 @@ class Ec2Query {
   std::map<std::string, std::string> values_;
 };
 
-/// The values of what is described, by the names of filters.
+/// Holds the values of the described objects, by the names of filters.
 using FilterValues = std::multimap<std::string, std::string>;
 bool PassesFilters(const std::vector<Ec2Query::Filter>& filters, const FilterValues& values);
 

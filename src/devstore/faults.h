@@ -80,7 +80,7 @@ class FaultPlan {
 
   bool empty() const { return rules_.empty(); }
 
-  /// The action of the first rule that matches and wins its draw. Counts the match.
+  /// Returns the action of the first rule that matches and wins its draw. Counts the match.
   std::optional<FaultAction> Draw(const RequestIdentity& request, std::chrono::steady_clock::time_point now);
 
   /// Returns how often each rule has acted.

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// A file's bytes, by an open descriptor or, so that many parts need no descriptors, opened for each use.
+/// Holds a file's bytes, by an open descriptor or, so that many parts need no descriptors, opened for each use.
 class FileContent final : public Content {
  public:
   FileContent(std::shared_ptr<const UniqueFd> file, uint64_t size) : file_(std::move(file)), size_(size) {}
@@ -23,7 +23,7 @@ class FileContent final : public Content {
   /// Call this only with an open descriptor.
   void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const override;
 
-  /// The descriptor, or one for this use.
+  /// Returns the descriptor, or one for this use.
   absl::StatusOr<std::shared_ptr<const UniqueFd>> Open() const;
   const UniqueFd& file() const { return *file_; }
   const std::string& path() const { return path_; }

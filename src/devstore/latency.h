@@ -34,7 +34,7 @@ std::chrono::steady_clock::time_point LeavesAt(std::chrono::steady_clock::time_p
 /// Counts how often each request was seen. Thread-safe. Forgets everything after 2^21 different requests.
 class AttemptCounter {
  public:
-  /// 0 at the first call with this method, key and range.
+  /// Returns 0 at the first call with this method, key and range.
   uint64_t Next(const RequestIdentity& request);
 
  private:

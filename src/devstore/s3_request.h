@@ -44,7 +44,8 @@ absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head);
 /// Returns whether this may name an existing bucket: a folder of a root, not hidden and not above it.
 bool MayNameBucket(std::string_view name);
 
-/// The rules of AWS for names of new buckets, but that one or two letters will do (`b` is handy): InvalidBucketName.
+/// Applies the rules of AWS for names of new buckets, except that one or two letters will do (`b` is handy). Returns
+/// InvalidBucketName.
 absl::Status CheckNewBucketName(std::string_view name);
 
 /// Parses a decimal number without sign, within [min, max]; nullopt otherwise.

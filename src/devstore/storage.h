@@ -95,7 +95,7 @@ struct Upload {
 class KeyWalk {
  public:
   virtual ~KeyWalk() = default;
-  /// The first key that is not less than `from`; nullopt at the end.
+  /// Returns the first key that is not less than `from`; nullopt at the end.
   virtual absl::StatusOr<std::optional<std::string>> FirstFrom(std::string_view from) = 0;
 };
 

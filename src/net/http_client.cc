@@ -62,7 +62,8 @@ class Shared {
   uint64_t calls_ = 0;
 };
 
-/// The connections of one loop to one endpoint, and the calls that wait for one. On the loop's thread only.
+/// Holds the connections of one loop to one endpoint, and the calls that wait for one. It is used on the loop's thread
+/// only.
 class Pool final : public HttpConnectionOwner, public std::enable_shared_from_this<Pool> {
  public:
   Pool(EventLoop& loop, Shared& shared, HttpEndpoint endpoint)

@@ -94,8 +94,8 @@ class HttpResponseHandler {
   virtual void OnPhase(HttpPhase phase) = 0;
   /// The final response's head; says where the body goes. Not called when the call fails before.
   virtual HttpBodySink OnHead(const HttpResponseHead& head) = 0;
-  /// The last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is touched
-  /// afterwards. An exception that it throws is only logged.
+  /// This is the last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is
+  /// touched afterwards. An exception that it throws is only logged.
   virtual void OnDone(HttpResult result) = 0;
 };
 

@@ -27,7 +27,7 @@ namespace millrace {
 
 class HttpConnection;
 
-/// A call as its connection sees it.
+/// Holds a call as its connection sees it.
 struct HttpJob {
   HttpRequest request;
   HttpResponseHandler* handler = nullptr;
@@ -42,7 +42,7 @@ inline void TellEnd(HttpResponseHandler& handler, HttpResult result) noexcept {
   }
 }
 
-/// The result of a call that ends because a step has thrown. It allocates nothing.
+/// Returns the result of a call that ends because a step has thrown. It allocates nothing.
 inline HttpResult BrokenByException() {
   HttpResult result;
   result.error = HttpErrorKind::kReset;

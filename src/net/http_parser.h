@@ -13,8 +13,9 @@ namespace millrace {
 
 inline constexpr size_t kMaxHttpHeadBytes = 64 * 1024;
 
-/// The length of the head (with its empty line) at the start of `bytes`, or 0 while it is incomplete. `searched` is the
-/// length that an earlier call has already looked at, so that a head that arrives byte by byte is scanned only once.
+/// Returns the length of the head (with its empty line) at the start of `bytes`, or 0 while it is incomplete.
+/// `searched` is the length that an earlier call has already looked at, so that a head that arrives byte by byte is
+/// scanned only once.
 size_t FindHttpHeadEnd(std::string_view bytes, size_t searched);
 
 /// Says how the end of a body is found.

@@ -117,7 +117,8 @@ struct HttpServerOptions {
   std::string
       client_ca_pem;  // with `tls`: authorities that clients' certificates must come from; "" = none is asked for
   std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
-  /// For a TLS handshake and the first head, from the connection's begin, and for each later head, from its first byte.
+  /// This bounds a TLS handshake and the first head, from the connection's begin, and each later head, from its first
+  /// byte.
   std::chrono::milliseconds head_timeout = std::chrono::seconds(15);
   /// These bound all connections, and those of one address (HttpRequestFacts::peer). If there are as many, a new
   /// connection takes the place of one that waits for a request. Those that have sent no request yet go first, and of
@@ -136,7 +137,7 @@ struct HttpServerOptions {
 /// to 64 KiB.
 class HttpServer {
  public:
-  /// AlreadyExists when the port is in use, InvalidArgument for a host that is not an address of this machine.
+  /// Returns AlreadyExists when the port is in use, InvalidArgument for a host that is not an address of this machine.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoops& loops, HttpServerOptions options,
                                                            HttpHandler& handler);
   ~HttpServer();

@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-// Longer than the intervals at which metrics are usually read, so that connections are kept.
+// This is longer than the intervals at which metrics are usually read, so that connections are kept.
 constexpr std::chrono::seconds kMetricsIdle{75};
 
 class IgnoredBody final : public HttpExchange {

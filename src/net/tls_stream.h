@@ -49,7 +49,8 @@ class TlsStream {
   void Handshake(Handler done);
   void Read(boost::asio::mutable_buffer into, Handler done);
   void Write(const Parts& from, Handler done);
-  /// After `result` of OpenSSL: calls `again` with `done` when the socket is ready, or `done` with the error.
+  /// Call this after `result` of OpenSSL. It calls `again` with `done` when the socket is ready, or `done` with the
+  /// error.
   template <typename Again>
   void Await(int result, Handler done, Again again);
   void Later(Handler done, const Error& error, size_t bytes);

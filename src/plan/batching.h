@@ -31,8 +31,8 @@ struct Batching {
   uint64_t world = 1;
   LastBatch last = LastBatch::kPad;
 
-  /// InvalidArgument with the reason: limits, a rank outside its world, an epoch that would have no step. The functions
-  /// below presuppose that this is ok.
+  /// Returns InvalidArgument with the reason: limits, a rank outside its world, an epoch that would have no step. The
+  /// functions below presuppose that this is ok.
   absl::Status Check() const;
 
   /// Returns the number of steps that are left after `consumed` samples of the epoch. 0 means that the epoch is over.

@@ -92,7 +92,7 @@ uint64_t Interleave::PositionOf(Element element) const {
     if (tree_[node] < all) place = PlaceOf(place, tree_[node], all, right ? all - 1 - half : half);
   }
   const Cycle cycle = CycleOf(place);
-  // And down again, to count what comes before it in the cycle's sequence.
+  // The walk then goes down again, to count what comes before it in the cycle's sequence.
   Range range{cycle.first, cycle.first + cycle.places};
   uint64_t index = 0;
   const size_t leaf = leaves_ + element.part;

@@ -20,7 +20,7 @@ class Interleave {
  public:
   static constexpr uint64_t kMaxSize = uint64_t{1} << 60;
 
-  /// At least one part; the counts sum to at most kMaxSize.
+  /// There must be at least one part; the counts sum to at most kMaxSize.
   Interleave(std::span<const uint64_t> counts, uint64_t key);
 
   struct Element {

@@ -32,7 +32,7 @@ struct Mix {
     uint64_t items = 0;
     OrderPolicy policy;
   };
-  /// Weights from a global sample count on (epochs x length + position). Those of a stage may have any sum.
+  /// Holds the weights from a global sample count on (epochs x length + position). Those of a stage may have any sum.
   struct Stage {
     uint64_t from = 0;
     std::vector<uint64_t> weights;  // one for each part
@@ -47,8 +47,8 @@ struct Mix {
   /// comes again before all others of its part.
   bool fresh_passes = false;
 
-  /// InvalidArgument with the reason: no parts, a part without items that has a weight, weights that are all 0, stages
-  /// out of order, limits. The methods below, and Plan, presuppose that this is ok.
+  /// Returns InvalidArgument with the reason: no parts, a part without items that has a weight, weights that are all 0,
+  /// stages out of order, limits. The methods below, and Plan, presuppose that this is ok.
   absl::Status Check() const;
 
   uint64_t items() const;

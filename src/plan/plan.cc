@@ -134,7 +134,7 @@ struct Plan::Cursor::Impl {
     }
   }
 
-  /// `position` moved on by the stride; stays at the end once there.
+  /// Returns `position` moved on by the stride; it stays at the end once there.
   uint64_t After(uint64_t from) const {
     return from < plan->size && stride < plan->size - from ? from + stride : plan->size;
   }

@@ -196,7 +196,7 @@ TEST(RowBuilder, PacksAsWellAsBestFitCan) {
   }
 }
 
-// The figure that is promised: 99.8 % of the places hold tokens, on lengths as texts have them.
+// This figure is promised: 99.8 % of the places hold tokens, on lengths as texts have them.
 TEST(RowBuilder, FillsRowsOnTypicalTexts) {
   for (const auto& [length, mean_log, sigma] : std::vector<std::tuple<uint64_t, double, double>>{
            {2048, 6.2, 1.1}, {2048, 5.0, 1.2}, {4096, 6.5, 1.0}, {8192, 6.5, 1.3}, {1024, 6.0, 1.0}}) {

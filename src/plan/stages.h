@@ -36,7 +36,7 @@ class Stages {
   std::vector<std::vector<uint64_t>> stages_;
 };
 
-/// Parts of the policy of the windowed shuffle that were chosen; 0: they follow from the index of each stage.
+/// These parts of the policy of the windowed shuffle were chosen; 0: they follow from the index of each stage.
 struct ChosenSizes {
   uint64_t extent = 0;
   uint64_t window = 0;

@@ -70,7 +70,7 @@ std::vector<uint64_t> ToldWindow(const WindowOrder& order, const WindowOrder::Wi
   return result;
 }
 
-/// The order as docs/plan.md tells it, with lists instead of arithmetic.
+/// Computes the order as docs/plan.md describes it, with lists instead of arithmetic.
 std::vector<uint64_t> ToldOrder(uint64_t samples, const OrderPolicy& policy, uint64_t seed, uint64_t epoch) {
   const WindowOrder order(samples, policy, seed, epoch);
   const uint64_t b = policy.extent;

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/// The names that stand for buckets: of a bucket, of an access point by its ARN, of a directory bucket. Pure.
+/// These names stand for buckets: of a bucket, of an access point by its ARN, of a directory bucket. Pure.
 
 namespace millrace {
 
@@ -18,8 +18,8 @@ struct S3BucketName {
   std::string zone;    // of a directory bucket: "usw2-az1"
 };
 
-/// InvalidArgument for names that no bucket has. ARNs of buckets, of S3 Object Lambda, of multi-region access points
-/// and of Outposts are refused as well. The message says what to write instead.
+/// Returns InvalidArgument for names that no bucket has. ARNs of buckets, of S3 Object Lambda, of multi-region access
+/// points and of Outposts are refused as well. The message says what to write instead.
 absl::StatusOr<S3BucketName> ParseBucketName(std::string_view bucket);
 
 /// Returns the length of the ARN at the beginning of `text`, up to the slash in front of the key, or all of it.

@@ -45,7 +45,7 @@ class S3Context {
   Outage outage;
   RequestCounters counters;
 
-  /// The credentials of the session of a directory bucket, which requests about it share.
+  /// Returns the credentials of the session of a directory bucket, which requests about it share.
   CredentialsProvider& Session(std::string_view bucket);
 
   S3Address Address(std::string_view bucket, std::string_view key) const;

@@ -7,9 +7,9 @@
 
 namespace millrace {
 
-/// CopyObject, or UploadPartCopy with a part: the store reads the source and writes the target by itself. The source is
-/// pinned by its ETag. Both answer 200 before they are done, send spaces meanwhile, and may end with an error all the
-/// same.
+/// Sends CopyObject, or UploadPartCopy with a part: the store reads the source and writes the target by itself. The
+/// source is pinned by its ETag. Both answer 200 before they are done, send spaces meanwhile, and may end with an error
+/// all the same.
 ///
 /// Fails with FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy. Fails
 /// with AlreadyExists when there is an object in place of the target, and `only_if_absent` is set, unless the store

@@ -48,7 +48,7 @@ void SetS3Code(absl::Status* status, std::string_view code);
 std::string S3RemedyOf(const absl::Status& status);
 void SetS3Remedy(absl::Status* status, std::string_view remedy);
 
-/// The verdict on a call that ended without a whole response. Not for kNone.
+/// Returns the verdict on a call that ended without a whole response. It is not for kNone.
 S3Verdict ClassifyTransportError(HttpErrorKind kind);
 
 }  // namespace millrace

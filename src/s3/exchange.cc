@@ -319,7 +319,8 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
   const bool sent = kind != HttpErrorKind::kConnect && kind != HttpErrorKind::kTls && kind != HttpErrorKind::kProxy;
   if (sent) ambiguous_ = true;
   if (kind == HttpErrorKind::kStale) {
-    // No fault of the store: it closes connections that were idle. A fresh connection cannot be stale, so this ends.
+    // This is not a fault of the store: it closes connections that were idle. A fresh connection cannot be stale, so
+    // this ends.
     fresh_ = true;
     return Again();
   }

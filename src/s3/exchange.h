@@ -21,7 +21,8 @@ struct S3Step {
   bool away = false;    // it waits for a store that is away
 };
 
-/// One call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace. The driver
+/// An exchange is one call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace.
+/// The driver
 ///   1. calls Begin,
 ///   2. on kSend calls TakeCredentials, waiting for them while there are none, then takes a turn, waiting and asking
 ///   again as it says, sends Request(), passes the response's head to OnHead and its end to OnResult, and continues

@@ -282,7 +282,7 @@ TEST_F(GetTest, AnObjectReplacedAllTheTimeIsGivenUp) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(result.status().message()),
               AllOf(HasSubstr("s3://bucket/dir/key"), HasSubstr("changed 4 times while it was read")));
-  // A cut and a refusal of the old version, for each of the four versions read.
+  // They are a cut and a refusal of the old version, for each of the four versions read.
   EXPECT_EQ(requests_.size(), 8u);
 }
 

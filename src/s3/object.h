@@ -42,7 +42,7 @@ struct ObjectDescription {
   std::vector<std::pair<std::string, std::string>> headers;  // Cache-Control, ..., x-amz-meta-*
 };
 
-/// Labels that a store keeps of an object, in its order: names and values.
+/// Holds labels that a store keeps of an object, in its order: names and values.
 using ObjectTags = std::vector<std::pair<std::string, std::string>>;
 
 /// Says what a request is waiting for right now. Written by the client, read by the ledger that accounts for waiting.

@@ -157,7 +157,7 @@ void S3Operation::Do(const S3Step& step) {
 bool S3Operation::OnPermit() noexcept {
   waits_for_permit_ = false;
   if (ended_) return false;
-  // Not from here: the caller that returns a permit is in the middle of something.
+  // The request is not sent from here: the caller that returns a permit is in the middle of something.
   try {
     home_.loop.Post([self = shared_from_this()] {
       self->Guard([&] {

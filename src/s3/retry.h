@@ -13,8 +13,8 @@ namespace millrace {
 
 inline constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
 
-/// The wait that a Retry-After header asks for (seconds or an HTTP date), at most kMaxRetryAfter; nullopt when it
-/// cannot be read.
+/// Returns the wait that a Retry-After header asks for (seconds or an HTTP date), at most kMaxRetryAfter; nullopt when
+/// it cannot be read.
 std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now);
 
 /// Paces the retries of a client. Tokens come with time and with successes, so that a storm of failures is neither

@@ -11,13 +11,13 @@
 #include "s3/listings.h"
 #include "s3/object.h"
 
-/// The XML of S3, both ways: what the client reads and writes, and what a server (devstore) does. Pure; the parsers are
+/// These functions read and write the XML of S3, for the client and for a server (devstore). Pure; the parsers are
 /// fuzzed. Element names are AWS's, from the "Amazon S3 API Reference". Broken XML gives InvalidArgument.
 
 namespace millrace {
 
-/// The text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot express
-/// at all become "?": a client that must carry any key uses encoding-type=url.
+/// Returns the text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot
+/// express at all become "?": a client that must carry any key uses encoding-type=url.
 std::string XmlEscape(std::string_view text);
 
 /// Writes a document of elements: Open/Close nest, Element is a leaf. Starts with the XML declaration.

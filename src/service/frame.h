@@ -35,7 +35,7 @@ uint64_t ValueBytesOf(const std::vector<BatchValues>& columns);
 
 /// Returns the CRC32C of the values of a batch and its arrays, one after the other.
 uint32_t ContentsCrc(const Batch& batch);
-/// Head and facts of a batch, whose values and arrays, with this ContentsCrc, follow.
+/// Returns head and facts of a batch, whose values and arrays, with this ContentsCrc, follow.
 std::string EncodeFrame(uint64_t sequence, const Batch& batch, uint32_t crc);
 
 /// Holds views of the bytes that were parsed.

@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// The data sets that a worker has open, for all its sessions. Thread-safe.
+/// Holds the data sets that a worker has open, for all its sessions. Thread-safe.
 class OpenDatasets {
  public:
   OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, const WorkerOptions& options)

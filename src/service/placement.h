@@ -68,8 +68,9 @@ class Placement {
   /// The program waits for rows of this source only, from now on (WorkerPaces::OnAwaited).
   void OnAwaited(std::optional<size_t> source, Time now);
 
-  /// A worker to read the stream from a second time, if the program waits for its own one since `since`, for too long;
-  /// `opens`: for the first batch of a session. One stream at a time is read twice, until one of the four below.
+  /// Returns a worker to read the stream from a second time, if the program has waited for its own one since `since`,
+  /// for too long. `opens` says that it is for the first batch of a session. One stream at a time is read twice, until
+  /// one of the four below.
   std::optional<size_t> Hedge(size_t stream, bool opens, Time since, Time now);
   /// The second worker was faster: the stream is read from it from now on.
   void OnHedgeWon(size_t stream, size_t worker, Time now);

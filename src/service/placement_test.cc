@@ -48,7 +48,7 @@ TEST(PlacementTest, NobodyIsLeftOut) {
   }
 }
 
-// One by one, while any wants to: it ends, with equal shares.
+// The streams move one by one, while any wants to: it ends, with equal shares.
 TEST(PlacementTest, MovesEndWithEqualShares) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     Placement placement(kThree, 16, {}, seed);

@@ -18,11 +18,11 @@
 
 namespace millrace {
 
-/// Counts the bytes of values (texts, arrays, results of a function) on a board, beside its slots.
+/// Says how many bytes of values (texts, arrays, results of a function) are on a board, beside its slots.
 struct BoardValues {
   uint64_t ahead = 0;    // of rows that came before the program needed their step
   uint64_t of_step = 0;  // of rows that came when it did
-  // The budget that these are of, for messages, and the share of a larger one that of_step would be at least.
+  // These are the budget of these values, for messages, and the share of a larger one that of_step would be at least.
   uint64_t memory = 0;
   uint64_t share = 8;
 };
@@ -33,8 +33,8 @@ struct BoardValues {
 class StepBoard {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  /// Told, under the board's lock, when the program begins to wait for rows which only one source still has to send,
-  /// and when that ends (WorkerPaces::OnAwaited).
+  /// This is called, under the board's lock, when the program begins to wait for rows which only one source still has
+  /// to send, and when that ends (WorkerPaces::OnAwaited).
   using OnAwaited = std::function<void(std::optional<size_t> source, Time now)>;
 
   /// The caller has reserved memory for `values`.

@@ -59,7 +59,7 @@ class StreamProtocol {
   uint64_t next() const { return next_; }
   uint64_t missing() const;
 
-  /// kUnplaced: reads from this worker on, or locally.
+  /// In kUnplaced, it reads from this worker on, or locally.
   void Assign(std::optional<size_t> worker);
   /// Leaves the worker, or local reading. Batches that have come in order stay.
   void Release();

@@ -237,7 +237,7 @@ void VisitSpec(Visitor& to, auto& spec) {
   VisitOptions(to, spec.options);
 }
 
-// The count, and the distance of each member from the one before it.
+// Writes the count, and the distance of each member from the one before it.
 std::string EncodeMembers(const Selection& selection) {
   std::string out;
   AppendVarint(out, selection.size());

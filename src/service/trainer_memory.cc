@@ -36,7 +36,7 @@ constexpr double kValuesOfMean = 1.25;  // values of a batch, of the mean bytes 
 // hold them.
 constexpr uint64_t kBoardRow = 256;
 constexpr uint64_t kBoardValue = 64;
-// Results that a worker holds for a stream: one that is sent, and two copies of one that is being made.
+// A worker holds these results for a stream: one that is sent, and two copies of one that is being made.
 constexpr uint64_t kResultsOfStream = 3;
 // No more memory than this is looked at.
 constexpr uint64_t kMostMemory = uint64_t{1} << 50;

@@ -34,9 +34,9 @@ class Worker {
  public:
   static constexpr size_t kMaxSessions = 256;
 
-  /// InvalidArgument: an address that others than this machine reach without a token or TLS, or without `allow`; the
-  /// errors of HttpServer::Start. Runtime and Stores outlive the worker; the budget of the runtime bounds all sessions
-  /// together.
+  /// Returns InvalidArgument for an address that others than this machine reach without a token or TLS, or without
+  /// `allow`; and the errors of HttpServer::Start. Runtime and Stores outlive the worker; the budget of the runtime
+  /// bounds all sessions together.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(Runtime& runtime, Stores& stores, const WorkerOptions& options);
   /// Ends all sessions and waits for what is in flight.
   ~Worker();

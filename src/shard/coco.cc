@@ -186,7 +186,7 @@ std::string BoxText(const CocoAnnotation& annotation) {
   return fmt::format("[{},{},{},{}]", TextOf(left), TextOf(top), TextOf(width), TextOf(height));
 }
 
-// The columns, in bytewise order of names.
+// These are the columns, in bytewise order of names.
 enum CocoColumn : uint32_t { kArea, kBoxes, kCaptions, kHeight, kImageId, kCrowd, kLabels, kWidth };
 
 Manifest CocoColumns() {

@@ -84,7 +84,7 @@ TEST(CsvReader, ErrorsHaveLineAndColumn) {
   EXPECT_THAT(Error('"' + std::string(200'000, 'x') + '"'), HasSubstr("too long"));
 }
 
-// Whatever cells hold, as RFC 4180 writes them.
+// Cells may hold anything, as RFC 4180 writes them.
 TEST(CsvReader, ReadsWhatIsWritten) {
   Rng rng(7);
   for (int round = 0; round < 300; ++round) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// The kinds of data sets, and which objects belong to which, by their names.
+/// These functions tell the kinds of data sets, and which objects belong to which, by their names.
 
 namespace millrace {
 
@@ -50,8 +50,8 @@ bool IsDocument(std::string_view key);
 /// Returns whether a desktop has put it there: Thumbs.db, desktop.ini and the like. It is never a sample.
 bool IsDesktopFile(std::string_view key);
 
-/// True if a program that writes or keeps data has put it there for itself, by its name or that of a folder above it.
-/// Such names are _temporary/, _SUCCESS and part-00000.tfrecord.crc of Hadoop and Spark, beam-temp-*/ and
+/// Returns true if a program that writes or keeps data has put it there for itself, by its name or that of a folder
+/// above it. Such names are _temporary/, _SUCCESS and part-00000.tfrecord.crc of Hadoop and Spark, beam-temp-*/ and
 /// 1.0.0.incomplete*/ of TFDS. Others are __pycache__/, __MACOSX/ and @eaDir/. Such a file is never a sample.
 bool IsToolFile(std::string_view key);
 

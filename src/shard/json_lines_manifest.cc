@@ -55,7 +55,7 @@ bool IsClassAttribute(const Json& value, const Json& metadata) {
          (value.is_number_integer() || value.is_string());
 }
 
-// The names of all such members.
+// Returns the names of all such members.
 std::vector<std::string> ClassAttributes(const Json& row) {
   std::vector<std::string> found;
   for (const auto& [name, value] : row.items()) {

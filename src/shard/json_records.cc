@@ -48,7 +48,7 @@ size_t NumberLength(std::string_view text) {
   return std::min(text.find_first_not_of("+-.0123456789eE"), text.size());
 }
 
-// The length of a number at the beginning that JSON does not know, or no float holds; 0 if there is none.
+// Returns the length of a number at the beginning that JSON does not know, or no float holds; 0 if there is none.
 size_t NoNumberLength(std::string_view text) {
   for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
     if (text.starts_with(word)) return word.size();

@@ -7,7 +7,8 @@
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
 
-/// JSON as it is written by programs that know tables: arrays of records, and what is no list of records.
+/// Reads JSON as it is written by programs that know tables: arrays of records, and texts that are not lists of
+/// records.
 
 namespace millrace {
 

@@ -45,10 +45,10 @@ class LabelKinds {
   /// that it is a text.
   void Add(std::string_view label, uint64_t line, bool quoted = false);
 
-  /// InvalidArgument, with the line, for a number that is not that of a class (1.5), and for numbers and names in one
-  /// column. Such numbers would be names, and names are numbered by their order: 10 before 9. Numbers with commas are
-  /// such an error, too, unless other labels are names. Quoted labels may be names and whole numbers: the characters 0
-  /// to 9 and A to Z.
+  /// Returns InvalidArgument, with the line, for a number that is not that of a class (1.5), and for numbers and names
+  /// in one column. Such numbers would be names, and names are numbered by their order: 10 before 9. Numbers with
+  /// commas are such an error, too, unless other labels are names. Quoted labels may be names and whole numbers: the
+  /// characters 0 to 9 and A to Z.
   absl::Status Check() const;
   bool AllWhole() const { return whole_.count > 0 && texts_.count + odd_.count + padded_.count == 0; }
   /// True if all labels are numbers, and at least one is not whole.

@@ -20,7 +20,7 @@ enum class ManifestFormat : uint8_t {
           // "name" (SageMaker)
 };
 
-/// By the end of its name: .csv; .tsv; .jsonl, .ndjson, .manifest, .json.
+/// Finds the format by the end of its name: .csv; .tsv; .jsonl, .ndjson, .manifest, .json.
 std::optional<ManifestFormat> ManifestFormatOf(std::string_view name);
 
 /// A column, or the members of one name and type: kept once for all its values.

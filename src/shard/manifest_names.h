@@ -12,14 +12,14 @@
 
 namespace millrace {
 
-/// The name in small letters, by which names of columns are compared.
+/// Returns the name in small letters, by which names of columns are compared.
 std::string LowerName(std::string_view name);
 
-/// The text without blanks, tabs and ends of lines around it.
+/// Returns the text without blanks, tabs and ends of lines around it.
 std::string_view TrimCell(std::string_view text);
 
-/// The column that names the object, or the sample (RowsName::kKeys). nullopt if none has one of the usual names;
-/// InvalidArgument if the column that `columns` says is missing.
+/// Returns the column that names the object, or the sample (RowsName::kKeys). Returns nullopt if none has one of the
+/// usual names; InvalidArgument if the column that `columns` says is missing.
 absl::StatusOr<std::optional<size_t>> FindNameColumn(const ManifestColumns& columns,
                                                      const std::vector<std::string>& names);
 
@@ -27,7 +27,7 @@ absl::StatusOr<std::optional<size_t>> FindNameColumn(const ManifestColumns& colu
 absl::StatusOr<std::optional<size_t>> FindLabelColumn(const ManifestColumns& columns,
                                                       const std::vector<std::string>& names);
 
-/// The first of the usual names of a label. nullopt if none is there.
+/// Returns the first of the usual names of a label, or nullopt if none is there.
 std::optional<size_t> UsualLabelColumn(const std::vector<std::string>& names);
 
 /// Returns the message for rows in which nothing names the object, or the sample. `of` is the word for `names`:

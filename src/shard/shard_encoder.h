@@ -48,8 +48,8 @@ class ShardEncoder {
   virtual ~ShardEncoder() = default;
 
   virtual DataKind kind() const = 0;
-  /// The memory of a sample or shard besides its shape: nothing, some copies of the sample, or these and two of
-  /// the shard.
+  /// Says which memory a sample or shard takes besides its shape: nothing, some copies of the sample, or these and two
+  /// of the shard.
   enum class Holds : uint8_t { kNothing, kSample, kShard };
   virtual Holds holds() const = 0;
   /// Returns whether SampleBytes and OverheadBytes are exactly the bytes that will come out, and not about as many.
@@ -76,7 +76,7 @@ class ShardEncoder {
   /// Returns Internal if the last sample is not complete.
   virtual absl::Status End(Sink out) = 0;
 
-  /// After End: the contents of the object that other programs expect beside the shard, under its name with
+  /// After End, returns the contents of the object that other programs expect beside the shard, under its name with
   /// kCompanionSuffix; "" for formats without one.
   virtual std::string Companion() const { return {}; }
 };

@@ -37,8 +37,7 @@ class ShardScanner {
   /// out.
   virtual bool all_doubtful() const { return false; }
 
-  /// Memory for an incomplete record and for lists of records: everything that may be more than a few
-  /// MiB.
+  /// Returns the memory for an incomplete record and for lists of records: everything that may be more than a few MiB.
   virtual uint64_t held_bytes() const = 0;
 
   /// Returns the members that were passed over so far; only of tar.

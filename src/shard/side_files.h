@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-/// Files beside shards that are none, and shards that do not look like some, by their names.
+/// Recognizes, by their names, files beside shards that are not shards, and shards that do not look like shards.
 
 namespace millrace {
 

@@ -3,9 +3,9 @@
 #include <string>
 #include <string_view>
 
-/// Keys in the names of tar members. Readers end a key at the first dot of its last component. They pass over a folder
-/// called __like_this__ at the top. So Millrace's writers escape the dots and the underscore there. They mark the
-/// archive by kTarEscapedKeys, because names of other writers may hold "%2E" as it is.
+/// Escapes keys in the names of tar members. Readers end a key at the first dot of its last component. They pass over a
+/// folder called __like_this__ at the top. So Millrace's writers escape the dots and the underscore there. They mark
+/// the archive by kTarEscapedKeys, because names of other writers may hold "%2E" as it is.
 
 namespace millrace {
 

@@ -99,7 +99,7 @@ TEST(TarOutline, AnIndexOfAnotherShardIsRefused) {
   const std::string shard = Shard();
   const std::string index = WdsIndexOf(shard);
   ASSERT_EQ(Refusal(index, shard), "taken");
-  // Another first file; more files; fewer; none of the archive's end; a shard that is cut.
+  // The shards differ: another first file; more files; fewer; none of the archive's end; a shard that is cut.
   EXPECT_THAT(Refusal(index, Member("z.jpg", "first") + shard), HasSubstr("the first file of the shard is not"));
   EXPECT_THAT(Refusal(index, shard.substr(0, shard.size() - 1024)), HasSubstr("no end of the archive"));
   const std::string longer = shard.substr(0, shard.size() - 1024) + Member("c.jpg", "more") + End();

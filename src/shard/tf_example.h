@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// The protocol buffer tf.train.Example: a map from names to lists of bytes, floats or integers. Pure.
+/// Reads the protocol buffer tf.train.Example: a map from names to lists of bytes, floats or integers. Pure.
 
 namespace millrace {
 

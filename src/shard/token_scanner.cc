@@ -115,7 +115,7 @@ absl::Status TokenScanner::ReadDict(std::string_view dict) {
   return absl::OkStatus();
 }
 
-// False at the end.
+// Returns false at the end.
 bool TokenScanner::BeginSample() {
   uint64_t tokens = length_;
   if (form_ == Form::kSequences) {

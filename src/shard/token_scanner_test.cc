@@ -69,7 +69,7 @@ std::vector<std::string> OfNpy(TokenArrays arrays, const std::string& file) {
 TEST(TokenScanner, Sequences) {
   EXPECT_THAT(OfSequences({3, 1}, "aabbccdd"), ElementsAre("0+6 u2s", "6+2 u2s"));
   EXPECT_THAT(OfSequences({}, ""), IsEmpty());
-  // Without tokens: at the start, in the middle and at the end.
+  // Sequences without tokens are at the start, in the middle and at the end.
   EXPECT_THAT(OfSequences({0, 1, 0, 0, 1, 0}, "aabb"),
               ElementsAre("0+0 u2s", "0+2 u2s", "2+0 u2s", "2+0 u2s", "2+2 u2s", "4+0 u2s"));
   EXPECT_THAT(OfSequences({0, 0}, ""), ElementsAre("0+0 u2s", "0+0 u2s"));

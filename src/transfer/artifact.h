@@ -25,8 +25,8 @@ std::string DefaultCacheFolder();
 absl::StatusOr<Location> OpenArtifactCache(Stores& stores, const std::string& cache_folder);
 absl::StatusOr<Location> MakeArtifactCache(Stores& stores, const std::string& cache_folder);
 
-/// The beginning of the names of an artifact in the cache folder. Each principal has a stem of its own, so that nobody
-/// gets an artifact of data that only other credentials may read. For folders it is `name`.
+/// Returns the beginning of the names of an artifact in the cache folder. Each principal has a stem of its own, so that
+/// nobody gets an artifact of data that only other credentials may read. For folders it is `name`.
 std::string StemFor(const std::string& name, const StoreTraits& store);
 
 /// The bytes of a file that is made from data once and kept: an index, a table of rows. Immutable and thread-safe.

@@ -33,7 +33,7 @@ class ObjectFile {
   /// After an error the next read begins afresh.
   absl::StatusOr<size_t> Read(uint64_t offset, MutableByteSpan into, const std::stop_token& stop = {});
 
-  /// The part of such a read that needs no request: the bytes from `offset` on that have been read ahead.
+  /// Reads the part of such a read that needs no request: the bytes from `offset` on that have been read ahead.
   size_t ReadHeld(uint64_t offset, MutableByteSpan into);
 
  private:

@@ -178,7 +178,7 @@ absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked
   return true;
 }
 
-// Null when it has to wait for room.
+// Returns null when it has to wait for room.
 absl::StatusOr<std::unique_ptr<ObjectReader::Unit>> ObjectReader::MakeUnit(const std::shared_ptr<Asked>& asked,
                                                                            ByteRange range) {
   auto unit = std::make_unique<Unit>();
@@ -262,7 +262,7 @@ absl::StatusOr<std::optional<ObjectReader::Piece>> ObjectReader::Next() {
   }
   do {
     EndCurrent();
-    // Also where reads end too soon to be cancelled, as those of files.
+    // This is checked also if reads end too soon to be cancelled, as those of files do.
     if (owners_stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
     RETURN_IF_ERROR(WaitForFront());
     if (units_.empty()) return std::nullopt;

@@ -44,7 +44,7 @@ class ObjectReader {
   /// Returns a request for all of an object.
   static Request All(ObjectInfo object);
 
-  /// The next range to read, nullopt at the end. Called on the thread that calls Next().
+  /// Returns the next range to read, nullopt at the end. It is called on the thread that calls Next().
   using Source = std::function<absl::StatusOr<std::optional<Request>>()>;
 
   static constexpr uint64_t kMaxPieces = 16;

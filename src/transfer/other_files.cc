@@ -51,7 +51,7 @@ class OtherFileWalk {
   }
 
  private:
-  // Regular files cost no call, but on file systems that do not tell kinds with names.
+  // Regular files cost no call, except on file systems that do not return kinds with names.
   static std::vector<std::string> Names(DIR* folder) {
     std::vector<std::string> names;
     while (const dirent* const entry = readdir(folder)) {

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// A file of a folder that is no object: listings pass it over.
+/// Describes a file of a folder that is not an object: listings pass it over.
 struct OtherFile {
   enum class Kind {
     kTemporary,  // of a writer that is at work, or was killed (base/atomic_file.h)

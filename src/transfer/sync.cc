@@ -19,8 +19,8 @@ class KeyStream {
   KeyStream(const Location& folder, const SyncOptions& options, bool may_lack)
       : folder_(folder), options_(options), may_lack_(may_lack), lister_(*folder.store, folder.prefix, options.stop) {}
 
-  /// The next object, owned by the stream until the next call; null at the end. DataLoss if the store does not list in
-  /// order: a comparison of two listings would draw wrong conclusions.
+  /// Returns the next object, owned by the stream until the next call; null at the end. Returns DataLoss if the store
+  /// does not list in order: a comparison of two listings would draw wrong conclusions.
   absl::StatusOr<const ObjectInfo*> Peek() {
     for (;;) {
       while (next_ < objects_.size() && IsFolderMarker(objects_[next_])) ++next_;

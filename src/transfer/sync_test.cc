@@ -86,7 +86,7 @@ TEST_F(SyncTest, EndsWithTheFirstErrorAndWithAStop) {
   EXPECT_TRUE(absl::IsCancelled(status_)) << status_;
 }
 
-// Against sets: any two folders.
+// Compares any two folders with sets.
 TEST_F(SyncTest, FoldersOfAnyKeys) {
   Rng rng(31);
   std::map<std::string, std::string> expected;

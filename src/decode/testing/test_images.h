@@ -31,7 +31,7 @@ struct JpegOptions {
 /// Returns MakeRgb(width, height) as a JPEG. CMYK is inverted, as Adobe writes it.
 std::string MakeJpeg(int width, int height, const JpegOptions& options = {});
 
-/// A progressive grey JPEG with `scans` scans, most of them empty refinements: small to store, slow to decode.
+/// Returns a progressive grey JPEG with `scans` scans, most of them empty refinements: small to store, slow to decode.
 std::string MakeManyScans(int width, int height, int scans);
 
 /// Returns all rows of a JPEG at 1/denominator through plain libjpeg: RGBX, or grey. Returns an empty vector when it

@@ -21,7 +21,7 @@ struct Outcome {
   std::vector<HttpPhase> phases;
 };
 
-/// One call: where its body goes, and how it ended.
+/// Makes one call: it says where its body goes, and how it ended.
 class Caller final : public HttpResponseHandler {
  public:
   std::function<HttpBodySink()> sink = [] { return HttpBodySink::Text(1 << 20); };

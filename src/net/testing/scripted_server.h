@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// One accepted connection of a ScriptedServer, used by its script with blocking calls.
+/// This is one accepted connection of a ScriptedServer, used by its script with blocking calls.
 class ScriptedConnection {
  public:
   /// Reads until a head has ended (and the body that its Content-Length announces). Returns it, or "" when the client

@@ -31,7 +31,7 @@ std::string Header(const RawHeader& raw);
 std::string Octal(uint64_t size);
 /// Returns header, data and padding of a member of `type`.
 std::string Member(std::string_view name, std::string_view data, char type = '0');
-/// A PAX header of records "key=value".
+/// Returns a PAX header of records "key=value".
 std::string Pax(const std::vector<std::string>& records, char type = 'x');
 std::string End();
 
