@@ -20,13 +20,13 @@ constexpr size_t kMaxSecretBytes = 32 << 10;
 constexpr int64_t kMaxUnixMillis = 253'402'300'799'000;  // year 9999
 
 absl::StatusOr<Json> ParseObject(std::string_view text) {
-  // Without exceptions: theirs quote the document.
+  // It is parsed without exceptions: theirs quote the document.
   Json document = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
   return document;
 }
 
-/// "" when it is not there or no string.
+/// Returns "" when it is not there or not a string.
 std::string Text(const Json& object, const char* name) {
   const auto at = object.find(name);
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();

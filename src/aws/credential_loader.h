@@ -23,7 +23,7 @@ class CredentialLoader {
   CredentialLoader(const CredentialLoader&) = delete;
   CredentialLoader& operator=(const CredentialLoader&) = delete;
 
-  /// One at a time. `done` is called once, on a loop; Cancelled after the destructor has begun.
+  /// Call it one at a time. `done` is called once, on a loop; Cancelled after the destructor has begun.
   void Fetch(CredentialsProvider::Fetched done);
 
  private:

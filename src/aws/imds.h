@@ -17,14 +17,14 @@ namespace millrace {
 ///   RETURN_IF_ERROR(session.TakeToken(answer.result.text, answer.head.headers, absl::Now()));
 ///   answer = AskForText(http, loop, session.ReadRequest("/latest/meta-data/instance-id")).get();
 ///
-/// No I/O, no clock, no threads.
+/// It has no I/O, no clock, no threads.
 class ImdsSession {
  public:
   explicit ImdsSession(EndpointUrl service) : service_(std::move(service)) {}
 
   const EndpointUrl& service() const { return service_; }
 
-  /// For a token of six hours, the longest that there is.
+  /// Asks for a token of six hours, the longest that there is.
   TextRequest TokenRequest() const;
   /// The answer to it, if its status is 200. An error, which completes "the service gave no token: ...", changes
   /// nothing.
@@ -33,7 +33,7 @@ class ImdsSession {
   absl::Time token_expires() const { return expires_; }
   void DropToken() { token_.clear(); }
 
-  /// For a document, with the token; `path` is encoded and begins with "/latest".
+  /// Asks for a document, with the token; `path` is encoded and begins with "/latest".
   TextRequest ReadRequest(std::string_view path) const;
 
  private:

@@ -23,7 +23,7 @@ constexpr absl::Duration kNearTimeout = absl::Seconds(2);
 constexpr int kImdsAttempts = 4;
 constexpr absl::Duration kExtension = absl::Minutes(10);
 
-/// The digest of a text that may hold a secret.
+/// Returns the digest of a text that may hold a secret.
 std::string DigestOf(std::string_view text) {
   constexpr size_t kDigits = 32;
   return HexEncode(Sha256(AsBytes(text))).substr(0, kDigits);
@@ -37,7 +37,7 @@ std::string SubjectOf(std::string_view token) {
   const std::vector<std::string> parts = absl::StrSplit(text, '.');
   std::string payload;
   if (parts.size() == 3 && absl::WebSafeBase64Unescape(parts[1], &payload)) {
-    // Without exceptions: theirs quote the document.
+    // It is parsed without exceptions: theirs quote the document.
     const auto claims = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
     if (claims.is_object() && claims.contains("sub") && claims["sub"].is_string()) {
       return fmt::format("subject {}", claims["sub"].get<std::string>());
@@ -140,7 +140,7 @@ class Container final : public CredentialSource {
 
 class Instance final : public CredentialSource {
  public:
-  Instance(EndpointUrl service, InstancePatience patience) : session_(std::move(service)), patience_(patience) {}
+  Instance(EndpointUrl service, InstanceLimits limits) : session_(std::move(service)), limits_(limits) {}
   std::string Name() const override {
     return fmt::format("the instance metadata service ({})", HostHeader(session_.service().server));
   }
@@ -148,8 +148,8 @@ class Instance final : public CredentialSource {
 
   CredentialAction Begin(absl::Time) override {
     stage_ = Stage::kToken;
-    // If there is no such service, nothing answers: little patience.
-    return Call(session_.TokenRequest(), patience_.timeout.value_or(absl::Seconds(1)), patience_.attempts.value_or(2));
+    // If there is no such service, nothing answers, so the limits are low.
+    return Call(session_.TokenRequest(), limits_.timeout.value_or(absl::Seconds(1)), limits_.attempts.value_or(2));
   }
 
   CredentialAction OnInput(CredentialInput input, absl::Time now) override {
@@ -187,8 +187,8 @@ class Instance final : public CredentialSource {
   }
 
   CallAction Read(std::string_view path) const {
-    return Call(session_.ReadRequest(path), patience_.timeout.value_or(kNearTimeout),
-                patience_.attempts.value_or(kImdsAttempts));
+    return Call(session_.ReadRequest(path), limits_.timeout.value_or(kNearTimeout),
+                limits_.attempts.value_or(kImdsAttempts));
   }
 
   absl::Status Refused(const CredentialInput& input) const {
@@ -196,16 +196,15 @@ class Instance final : public CredentialSource {
     if (no_role) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
     return RefusedBy("it", input,
                      "nothing else gives credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
-                     "or, if the role of this instance is meant, check that the instance has one and allows IMDSv2, "
-                     "with a hop limit of 2 for containers");
+                     "or give this instance a role, and allow IMDSv2 with a hop limit of 2 for containers");
   }
 
   ImdsSession session_;
-  const InstancePatience patience_;
+  const InstanceLimits limits_;
   Stage stage_ = Stage::kToken;
 };
 
-/// This machine, and the addresses at which ECS and EKS give credentials.
+/// Returns true for this machine, and the addresses at which ECS and EKS give credentials.
 bool MayGetTokenInClear(const std::string& host) {
   constexpr std::array<std::string_view, 3> kHosts = {"169.254.170.2", "169.254.170.23", "fd00:ec2::23"};
   return IsLoopback(host) || std::find(kHosts.begin(), kHosts.end(), host) != kHosts.end();
@@ -251,8 +250,8 @@ std::unique_ptr<CredentialSource> ContainerSource(ContainerEndpoint endpoint) {
   return std::make_unique<Container>(std::move(endpoint));
 }
 
-std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service, InstancePatience patience) {
-  return std::make_unique<Instance>(std::move(service), patience);
+std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service, InstanceLimits limits) {
+  return std::make_unique<Instance>(std::move(service), limits);
 }
 
 }  // namespace millrace

@@ -42,7 +42,7 @@ std::string_view WithoutComment(std::string_view value) {
   return value;
 }
 
-/// Both files of the AWS tools.
+/// These are the two files of the AWS tools.
 enum class FileKind : uint8_t { kConfig, kCredentials };
 
 /// The section that settings below "[profile name]", "[name]" or "[sso-session name]" belong to; nullptr for other
@@ -85,7 +85,7 @@ void KeepKeysTogether(Profiles& credentials, std::map<std::string, AwsSection>& 
   }
 }
 
-/// A path of the user, as the AWS tools read it: with "~", $NAME and ${NAME}.
+/// Returns a path of the user, as the AWS tools read it: with "~", $NAME and ${NAME}.
 std::string ExpandPath(const std::string& path, const std::function<std::string(const std::string&)>& variable) {
   std::string out;
   for (size_t at = 0; at < path.size();) {
@@ -120,7 +120,7 @@ absl::StatusOr<Profiles> ParseFile(std::string_view text, FileKind file) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   AwsSection* section = nullptr;
   bool in_section = false;
-  // The last setting, which lines that are indented further belong to.
+  // This is the last setting, which lines that are indented further belong to.
   std::string parent;  // empty: it has a value
   constexpr size_t kNone = std::string_view::npos;
   size_t parent_indent = kNone;

@@ -230,8 +230,8 @@ S3Step GetExchange::Verify(absl::Time now) {
   }
   if (damaged_.empty()) return VerifyStored(now);
   const std::string what = fmt::format(
-      "bytes {}+{} do not match their checksum, {} fetches in a row: they are not those that were indexed; restore "
-      "the object, or run millrace index if it was replaced deliberately",
+      "bytes {}+{} do not match their checksum in {} fetches: they are not those that were indexed; restore the object "
+      "from a copy, or run millrace index if it was replaced deliberately",
       damaged_.front().offset, damaged_.front().length, refetches_ + 1);
   if (refetches_++ == kMaxRefetches || missing_.empty()) return Fail(absl::StatusCode::kDataLoss, what);
   return Retry(absl::StatusCode::kDataLoss, what, now);
