@@ -54,7 +54,7 @@ class BatchConverter {
   std::chrono::nanoseconds TakeCpuTime() { return std::exchange(cpu_time_, {}); }
 
  private:
-  /// Returns the floats of `array`, which lies in the batch, as the program gets them.
+  /// Returns the floats of `array`, which is in the batch, as the program gets them.
   nb::object ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
                       const std::vector<Py_ssize_t>& dims) const;
   nb::object Converted(const nb::object& array) const;

@@ -65,7 +65,7 @@ class LoaderHandle {
   LoaderCounts Report();
   /// Counts CPU time that a conversion took.
   void AddConversion(std::chrono::nanoseconds cpu_time) { conversion_ns_ += cpu_time.count(); }
-  /// Batches pass through threads of Python that do `work` on them: metrics tell what the program waits for. To be
+  /// Batches pass through threads of Python that do `work` on them: metrics say what the program waits for. To be
   /// called before it is read.
   void CountProgramWaits(const std::string& work) { program_ = std::make_shared<ProgramWaits>(work); }
   /// Returns those waits; null without CountProgramWaits.

@@ -38,7 +38,7 @@ class CredentialLoader {
   std::condition_variable idle_;
   uint64_t fetches_ = 0;
   bool closing_ = false;
-  std::unordered_set<std::shared_ptr<Run>> runs_;  // in flight: one, or two while one tells its result
+  std::unordered_set<std::shared_ptr<Run>> runs_;  // in flight: one, or two while one delivers its result
 };
 
 }  // namespace millrace

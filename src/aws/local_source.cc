@@ -94,7 +94,7 @@ class Container final : public CredentialSource {
   std::string Name() const override {
     return fmt::format("the container's endpoint ({})", HostHeader(endpoint_.server));
   }
-  // One endpoint serves many: it tells them apart by their tokens. On ECS, the path is a secret.
+  // One endpoint serves many: it distinguishes them by their tokens. On ECS, the path is a secret.
   std::string Principal(const AwsEnvironment& environment) const override {
     std::string token = endpoint_.token;
     if (!endpoint_.token_file.empty()) token = environment.read_file(endpoint_.token_file).value_or("");

@@ -55,7 +55,7 @@ absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name,
     if (error) return ErrnoStatus(error.value(), name, "following the symbolic link");
     path = (std::filesystem::path(ParentOf(path)) / target).string();
   }
-  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return path;  // of a folder the renaming tells
+  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return path;  // the renaming reports a folder
   return absl::FailedPreconditionError(
       fmt::format("{}: is a device, a pipe or a socket, and must not be replaced by a file; name another path", name));
 }
@@ -66,9 +66,9 @@ const std::string& OwnPrefix() {
   return prefix;
 }
 
-// A file being written is locked, so that others can tell it from one whose writer was killed. Some network and FUSE
-// file systems know no locks: there one cannot tell, and nothing is removed. On others locks do not reach beyond the
-// machine.
+// A file being written is locked, so that others can distinguish it from one whose writer was killed. Some network and
+// FUSE file systems know no locks: there it is not known, and nothing is removed. On others locks do not reach beyond
+// the machine.
 enum class Lock { kOurs, kOfAnother, kUnknown };
 
 Lock TryLock(int fd) {

@@ -20,7 +20,7 @@ enum class Durability {
   kUnsynced,  // survives the process's death; after a loss of power it may be the old file, or empty
 };
 
-/// A symbolic link may lie at the path of a file that is written.
+/// A symbolic link may be at the path of a file that is written.
 enum class LinkAtPath {
   kFollowed,  // the file that it points to is replaced
   kReplaced,  // the link itself is replaced: for folders of the program's own (base/own_folder.h)

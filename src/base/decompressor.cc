@@ -109,7 +109,7 @@ class GzipDecompressor final : public Decompressor {
   std::vector<uint8_t> out_;
   bool any_ = false;     // a member has come to its end
   bool between_ = true;  // no byte of the next one has come
-  bool padded_ = false;  // zeros have come behind the last
+  bool padded_ = false;  // zeros have come after the last
 };
 
 // Provides the library's memory, with its windows as part of a budget. It has one window at a time, so that waiting for
@@ -201,7 +201,7 @@ class ZstdDecompressor final : public Decompressor {
   std::vector<uint8_t> out_;
   bool any_ = false;     // a frame has come to its end
   bool at_end_ = true;   // of a frame
-  bool padded_ = false;  // zeros have come behind the last
+  bool padded_ = false;  // zeros have come after the last
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace millrace {
 enum class Compression : uint8_t { kGzip, kZstd, kZlib };
 
 /// Takes compressed bytes, in chunks of any size, and hands out the decompressed bytes: gzip (RFC 1952), zstd (RFC
-/// 8878) or zlib (RFC 1950). Several members or frames one behind the other are one stream, as for their command line
+/// 8878) or zlib (RFC 1950). Several members or frames one after the other are one stream, as for their command line
 /// tools; zeros may follow. Checksums in the stream are verified. Memory: some hundred KB, for zstd up to 128 MiB if
 /// the stream asks for such a window. Windows are part of a budget if there is one. Not thread-safe.
 class Decompressor {
@@ -42,7 +42,7 @@ class Decompressor {
   /// Sends at most kWindowBytes, and fewer only at the end.
   virtual absl::Status FeedWindow(ByteSpan bytes, Sink out) = 0;
   virtual bool AtEnd() const = 0;
-  absl::Status Damaged(std::string_view why) const;  // behind taken_
+  absl::Status Damaged(std::string_view why) const;  // after taken_
 
   static constexpr size_t kWindowBytes = 64 << 10;
   uint64_t taken_ = 0;  // bytes that came in, at least

@@ -71,7 +71,7 @@ void ForkWhileAThreadLogs() {
     thread = gettid();
     Log(LogLevel::kError, "test", "by a thread");
   });
-  // The state of a thread that waits in a write: poll cannot tell.
+  // The state of a thread that waits in a write: poll does not show it.
   for (std::string state; state != "S";) state = StateOfThread(thread);
   const pid_t child = fork();
   if (child == 0) {

@@ -22,7 +22,7 @@
 ///   ResourceExhausted   a budget, disk or quota is too small; the message says how much is needed
 ///   Unavailable         retries were used up; trying later may help
 ///   Cancelled           the owner stopped the operation
-///   OutOfRange          a range of bytes lies beyond the end of the object
+///   OutOfRange          a range of bytes is beyond the end of the object
 ///   Aborted             the reader of our output is gone, so that no message reaches it (the CLI)
 ///   Internal            a fault of Millrace, or of a library that should have worked: report it
 ///   Unknown             the operating system failed in a way that no other code describes

@@ -111,7 +111,7 @@ class ImageMemory {
 };
 
 enum class JpegReading : uint8_t {
-  kNeeded,  // only the codes that the crop needs; markers tell the rest. Warnings about other codes are not counted
+  kNeeded,  // only the codes that the crop needs; markers give the rest. Warnings about other codes are not counted
   kAll,     // all of every file is entropy-decoded
 };
 

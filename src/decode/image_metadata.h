@@ -19,7 +19,7 @@ struct ImageChunk {
 };
 
 /// Walks over the chunks of a PNG or WebP file. It ends before the first chunk that does not fit into the file.
-/// Checksums are not looked at. The payloads lie in `encoded`.
+/// Checksums are not looked at. The payloads are in `encoded`.
 class ImageChunks {
  public:
   ImageChunks(ByteSpan encoded, ImageFormat format);

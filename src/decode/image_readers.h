@@ -9,7 +9,7 @@
 namespace millrace {
 
 /// BMP of 1 to 32 bits without compression (no library of Debian reads it): palettes, bit fields, either order of rows;
-/// transparency is dropped. Rows are read where they lie. The numbers are the indices of the palette.
+/// transparency is dropped. Rows are read where they are. The numbers are the indices of the palette.
 std::unique_ptr<RowReader> MakeBmpReader();
 
 /// GIF through giflib: the first picture of the file, on its canvas, as Pillow opens it; transparency is dropped. The

@@ -345,8 +345,8 @@ TEST(PngTest, PartsOfInterlacedAndPlainImagesAgree) {
   }
 }
 
-// Bytes behind the pixels are not looked at, as by Pillow, with which tests/wild compares each outcome. The last codes
-// tell only that there are no more, and the length of the last chunk does not matter if it reaches to the end of the
+// Bytes after the pixels are not looked at, as by Pillow, with which tests/wild compares each outcome. The last codes
+// say only that there are no more, and the length of the last chunk does not matter if it reaches to the end of the
 // file.
 TEST(PngTest, EveryTruncationAndEveryFlippedByteOfThePixelsIsDataLoss) {
   for (const bool interlaced : {false, true}) {

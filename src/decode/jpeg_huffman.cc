@@ -225,7 +225,7 @@ void JpegHuffman::State::EndCodes(j_decompress_ptr jpeg) {
   jpeg->unread_marker = marker;
 }
 
-// Takes what there is room for, without the zeros that stand behind each 0xFF.
+// Takes what there is room for, without the zeros that follow each 0xFF.
 void JpegHuffman::State::Fill() {
   const auto kept = static_cast<size_t>(end - bits.at);
   std::memmove(buffer.data(), bits.at, kept);
@@ -298,7 +298,7 @@ inline void JpegHuffman::State::DecodeBlock(j_decompress_ptr jpeg, const Huffman
       return true;
     }
     const bool ends_with_first = one >= DCTSIZE2 - 1;
-    if (kStored && ends_with_first) block[kZigzag[one]] = pair.first;  // the second may lie there, too
+    if (kStored && ends_with_first) block[kZigzag[one]] = pair.first;  // the second may be there, too
     in.Drop(ends_with_first ? pair.first_bits : pair.bits);
     return false;
   };
@@ -415,7 +415,7 @@ CodeRange CodeAround(uintptr_t address) {
 /// another version may have them elsewhere, and there are no functions of libjpeg where this one has them. (It does not
 /// say its version at run time.)
 bool HasKnownInsides(const jpeg_decompress_struct& jpeg) {
-  // Programs may exchange these functions, too, but nobody exchanges those of its memory: they tell where libjpeg is.
+  // Programs may exchange these functions, too, but nobody exchanges those of its memory: they show where libjpeg is.
   static const CodeRange code = CodeAround(reinterpret_cast<uintptr_t>(jpeg.mem->alloc_small));
   return code.Has(jpeg.entropy->start_pass) && code.Has(jpeg.entropy->decode_mcu) &&
          code.Has(jpeg.marker->read_restart_marker);

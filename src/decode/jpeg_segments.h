@@ -33,7 +33,7 @@ struct JpegSegment {
   uint8_t marker = 0;
   size_t begin = 0;  // of its 0xFF in the file
   size_t end = 0;    // one past its payload
-  ByteSpan payload;  // behind the length
+  ByteSpan payload;  // after the length
 };
 
 /// Walks over the segments up to the first SOS, which is the last one that it returns. The segments that it returns are

@@ -117,7 +117,7 @@ bool JpegTiles::Divide() {
   tile_width_ = interval_ * mcu_width_;
   columns_ = mcus / interval_;
   rows_ = DivideUp(height_, mcu_height_);
-  // Before memory is taken: each tile but the first is behind a marker.
+  // Before memory is taken: each tile but the first follows a marker.
   return tiles() > 1 && static_cast<size_t>(tiles()) <= encoded_.size() / kMarkerBytes;
 }
 

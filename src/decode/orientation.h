@@ -12,8 +12,8 @@ namespace millrace {
 /// Says how the stored pixels of a photograph become what its camera saw. Pure.
 struct Orientation {
   bool transposed = false;  // columns are stored as rows
-  bool mirrored_x = false;  // of the stored image: the first column shows what lies at its right end
-  bool mirrored_y = false;  // likewise
+  bool mirrored_x = false;  // of the stored image: the first column shows what is at its right end
+  bool mirrored_y = false;  // the first row shows what is at its bottom
   bool turns() const { return transposed || mirrored_x || mirrored_y; }
 };
 

@@ -25,7 +25,7 @@ class ImageOutput {
 
  private:
   void PutFloats(int y, const uint8_t* packed) const;
-  /// `plane` has the pixels of one channel; those of the output lie side by side, too.
+  /// `plane` has the pixels of one channel; those of the output are side by side, too.
   void PutPlane(int y, int channel, const uint8_t* plane) const;
   size_t PlaceOf(int y, int x, int channel) const;
 

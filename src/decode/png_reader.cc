@@ -72,7 +72,7 @@ absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
   if (error == 0) error = spng_get_ihdr(png_.get(), &header_);
   if (error != 0) return Damaged(error);
   RETURN_IF_ERROR(CheckImageSize(header_.width, header_.height));
-  // Chunks before the pixels must fit their checksums; those behind them are not looked at, as by Pillow.
+  // Chunks before the pixels must fit their checksums; those after them are not looked at, as by Pillow.
   error = spng_decode_chunks(png_.get());
   // Checksums of the pixels' chunks fit. Without them spng looks at that of their codec, which is slower.
   if (error == 0 && !changed_) error = spng_set_crc_action(png_.get(), SPNG_CRC_USE, SPNG_CRC_USE);

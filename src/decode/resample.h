@@ -18,7 +18,7 @@ namespace millrace {
 class ResizeAxis {
  public:
   /// Output i of `outputs` covers the source from `from + i * size / outputs` on. Only pixels in [low, high)
-  /// contribute; at least one of them must lie within the covered part. `reverse` mirrors the output.
+  /// contribute; at least one of them must be within the covered part. `reverse` mirrors the output.
   void Build(double from, double size, int low, int high, int outputs, bool reverse,
              Interpolation filter = Interpolation::kBilinear);
 

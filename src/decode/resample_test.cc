@@ -227,7 +227,7 @@ TEST(ResampleTest, HalvedAxesDoubleAndResize) {
         sum += halved.weights(i)[k];
       }
       ASSERT_EQ(sum, static_cast<int>(kOne));
-      // Nothing of a weight lies outside.
+      // Nothing of a weight is outside.
       ASSERT_EQ(*std::max_element(wanted.begin(), wanted.end()), 0);
     }
   }

@@ -27,7 +27,7 @@ std::optional<ChecksumAlgorithm> FindChecksumAlgorithm(std::string_view name_or_
 
 struct Checksum {
   ChecksumAlgorithm algorithm = ChecksumAlgorithm::kCrc32;
-  std::string value;       // base64; if it is composite, with "-" and the number of parts behind it
+  std::string value;       // base64; if it is composite, with "-" and the number of parts after it
   bool composite = false;  // a checksum of the parts' checksums
 };
 

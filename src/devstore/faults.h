@@ -66,7 +66,7 @@ bool MatchesKey(const FaultRule& rule, std::string_view key);
 struct RequestIdentity {
   std::string_view method;
   std::string_view key;    // "bucket/key", or "bucket/prefix" of a listing
-  std::string_view range;  // tells requests for ranges of one object apart
+  std::string_view range;  // distinguishes requests for ranges of one object
   uint64_t attempt = 0;    // how often this request was seen before
 };
 

@@ -65,7 +65,7 @@ class MemContent final : public Content {
   }
 
   std::vector<std::shared_ptr<const Block>> blocks_;
-  std::vector<uint64_t> ends_;  // offset behind each block
+  std::vector<uint64_t> ends_;  // offset after each block
   uint64_t size_ = 0;
 };
 

@@ -49,7 +49,7 @@ class Content {
  public:
   virtual ~Content() = default;
   virtual uint64_t size() const = 0;
-  /// Fills `into` from `offset` on; it must lie within the content.
+  /// Fills `into` from `offset` on; it must be within the content.
   virtual absl::Status Read(uint64_t offset, MutableByteSpan into) const = 0;
   /// Appends steps that send a range of it; they keep it alive.
   virtual void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const = 0;
@@ -149,7 +149,7 @@ class Storage {
 /// Serves a folder: its sub-folders are buckets, the files below them objects, keys their paths. Files that other
 /// programs put there are served as well. Their symbolic links are followed within ROOT; a target outside of ROOT does
 /// not exist for clients. A key that would be written through such a link is kept as one that no path can hold. All
-/// else lies in ROOT/.devstore: ETags and metadata of what was written through devstore, objects whose keys no path can
+/// else is in ROOT/.devstore: ETags and metadata of what was written through devstore, objects whose keys no path can
 /// hold ("a//b", "..", "dir/", a key that is also a folder), unfinished uploads. NotFound if `root` is not a folder.
 absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root);
 

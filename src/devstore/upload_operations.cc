@@ -303,7 +303,7 @@ Reply ListUploads(OperationContext& context, const S3Request& request) {
     return S3Error(s3code::kNotImplemented, "devstore lists uploads without a delimiter only");
 
   const std::vector<Upload> uploads = context.storage.Uploads(request.bucket);
-  // Uploads of one key follow each other by time: the marker's own one is where the next page starts behind.
+  // Uploads of one key follow each other by time: the marker's own one is where the next page starts after.
   auto next = uploads.begin();
   if (!key_marker.empty()) {
     next = std::find_if(uploads.begin(), uploads.end(), [&](const Upload& upload) {

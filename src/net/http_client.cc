@@ -227,7 +227,7 @@ void Pool::OnFree(HttpConnection& connection, bool reusable) noexcept {
       if (reusable && !next->request.fresh_connection) return RunOn(self, next);
       self->Close();
       return OpenFor(next);
-    } catch (const std::exception& error) {  // those behind it must not wait for what it did not get
+    } catch (const std::exception& error) {  // those after it must not wait for what it did not get
       LogException("net", error);
       TellEnd(*next->handler, BrokenByException());
       shared_.CallEnds();

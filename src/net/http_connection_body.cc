@@ -58,7 +58,7 @@ HttpConnection::SinkParts HttpConnection::PartsOfSink(uint64_t most) const {
 
 // ---- Out of the buffer
 
-/// Uses what lies in the buffer, then reads on.
+/// Uses what is in the buffer, then reads on.
 void HttpConnection::UseBuffered() {
   if (framing_ == HttpBodyFraming::kChunked) {
     if (!UseChunked()) return;

@@ -30,7 +30,7 @@ struct ParsedResponse {
 };
 
 /// Parses one whole head, as FindHttpHeadEnd found it. `to_head` says that the request was HEAD, whose response has no
-/// body whatever its fields say (head.content_length still tells what they say). InvalidArgument for what is not
+/// body whatever its fields say (head.content_length still has what they say). InvalidArgument for what is not
 /// HTTP/1.0 or 1.1, or ambiguous (two different lengths, a length with chunks), or longer than kMaxHttpHeadBytes.
 absl::StatusOr<ParsedResponse> ParseHttpResponseHead(std::string_view head, bool to_head);
 

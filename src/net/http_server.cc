@@ -202,7 +202,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   void AcceptAllGuarded() {
     try {
       AcceptAll();
-    } catch (const std::exception& error) {  // of the connection at hand; those behind it are still to be accepted
+    } catch (const std::exception& error) {  // of the connection at hand; those after it are still to be accepted
       LogException("net", error);
       retry_.Start(kRetryDelay, [self = shared_from_this()] { self->AcceptAllGuarded(); });
     }

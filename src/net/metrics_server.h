@@ -21,7 +21,7 @@ struct MetricsAddress {
 /// else.
 absl::StatusOr<MetricsAddress> ParseMetricsAddress(std::string_view text);
 
-/// Answers `GET /metrics` with what the program has to tell, on a thread of its own, to at most kMaxConnections
+/// Answers `GET /metrics` with the program's metrics, on a thread of its own, to at most kMaxConnections
 /// clients at a time; further ones are cut off. Serves until it is destroyed.
 class MetricsServer {
  public:

@@ -151,7 +151,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   // These belong to the request.
   std::unique_ptr<Parser> parser_;
-  std::string_view input_;  // received, not yet parsed; lies in scratch or in saved_
+  std::string_view input_;  // received, not yet parsed; is in scratch or in saved_
   std::string saved_;
   std::unique_ptr<HttpExchange> exchange_;
   bool is_head_ = false;

@@ -230,7 +230,7 @@ ServerConnection::Next ServerConnection::SendGathered(size_t allowance) {
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = static_cast<size_t>(count);
-  // With a file right behind it, a head waits for it: one packet instead of two.
+  // With a file right after it, a head waits for it: one packet instead of two.
   return AfterSend(sendmsg(fd_, &message, MSG_NOSIGNAL | (file_follows ? MSG_MORE : 0)));
 }
 

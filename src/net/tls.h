@@ -25,7 +25,7 @@ std::string AuthoritiesElsewhere(const std::string& own_file, const std::string&
 absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> MakeClientTls(const std::string& ca_file, bool only_ca_file,
                                                                          const TlsIdentity* identity);
 
-/// Gives the context a certificate, with those that lead to its authority behind it, and its key. False: it cannot be
+/// Gives the context a certificate, with those that lead to its authority after it, and its key. False: it cannot be
 /// used.
 bool UseIdentity(SSL_CTX* context, const TlsIdentity& identity);
 

@@ -27,7 +27,7 @@ Apportionment ApportionmentOf(std::span<const uint64_t> weights, uint64_t seed) 
   return {weights, HashKey(kCountsDomain, {seed})};
 }
 
-/// Returns the number of the stretch of a stage that lies in an epoch. It grows along the run.
+/// Returns the number of the stretch of a stage that is in an epoch. It grows along the run.
 uint64_t TurnOf(uint64_t epoch, size_t stage) {
   return epoch + stage;
 }

@@ -19,7 +19,7 @@ inline uint64_t ExchangeOf(uint64_t key, uint64_t i) {
 
 /// The round function of the Feistel network is uniform in 0 .. radix-1. Two multiplications with a shift between them
 /// are enough for every bit of a small `value` to reach the high bits, which decide the result. With 8 rounds no test
-/// tells it from Mix64, and it is a third faster.
+/// distinguishes it from Mix64, and it is a third faster.
 inline uint64_t Round(uint64_t key, uint64_t value, uint64_t radix) {
   uint64_t x = (key ^ value) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;

@@ -43,7 +43,7 @@ class Plan {
   /// by going through the epoch.
   bool invertible() const;
   Draw DrawAt(uint64_t position) const;                                   // position < size()
-  uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // likewise
+  uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // position < size()
   /// Returns the first position of the item in this epoch; size() if it does not come. item < items().
   uint64_t PositionOf(uint64_t item) const;
   /// Returns the first position of the item from position `from` on; size() if it does not come there.

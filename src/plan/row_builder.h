@@ -18,7 +18,7 @@ namespace millrace {
 /// together.
 class RowBuilder {
  public:
-  /// Gets one row after another: its segments, in the order in which they lie there. An error ends the building.
+  /// Gets one row after another: its segments, in the order in which they are there. An error ends the building.
   using Sink = std::function<absl::Status(std::span<const Segment> row)>;
 
   /// spec.Check() is ok.

@@ -155,7 +155,7 @@ TEST(RowBuilder, HasEachTokenOnce) {
     EXPECT_EQ(CheckRows(spec, lengths, built), lengths) << "seed " << seed;
     EXPECT_EQ(built.rows, Build(spec, lengths).rows);
     if (spec.layout != RowLayout::kStream) continue;
-    // The rows of a stream are the samples one behind another, and all but the last are full.
+    // The rows of a stream are the samples one after another, and all but the last are full.
     uint64_t sample = 0;
     uint64_t offset = 0;
     for (size_t row = 0; row < built.rows.size(); ++row) {

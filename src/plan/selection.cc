@@ -48,7 +48,7 @@ inline uint64_t CountBefore(const uint64_t* counts, uint64_t block) {
 }
 
 uint64_t SelectInBitmap(const uint64_t* counts, uint64_t members, uint64_t rank) {
-  // Members mostly lie evenly, so the guess is mostly right.
+  // Members are mostly spread evenly, so the guess is mostly right.
   uint64_t block = static_cast<uint32_t>(rank * kBlocks) / static_cast<uint32_t>(members);
   while (CountBefore(counts, block) > rank) --block;
   while (block + 1 < kBlocks && CountBefore(counts, block + 1) <= rank) ++block;
@@ -139,7 +139,7 @@ void Selection::Prefetch(uint64_t rank) const {
     __builtin_prefetch(lists_.data() + offset + rank);
     return;
   }
-  // Members mostly lie evenly: what is looked for is in the block that they let expect, or beside it.
+  // Members are mostly spread evenly: what is looked for is in the block that they let expect, or beside it.
   const uint64_t block = rank * kBlocks / members;
   const uint64_t* const counts = words_.data() + offset;
   __builtin_prefetch(counts + block / 4);

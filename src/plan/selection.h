@@ -44,7 +44,7 @@ class Selection {
  private:
   // Few members are a list of their own, and there are no chunks. Otherwise a chunk of up to kListed members is a list
   // of their low halves. A chunk with more is a bitmap, preceded by the counts before each of its blocks. One without
-  // gaps or members is nothing. The chunk after tells how many there are.
+  // gaps or members is nothing. The chunk after it says how many there are.
   struct Chunk {
     uint64_t before = 0;  // members in the chunks before it
     uint64_t offset = 0;  // of its list in lists_, or of its counts and bits in words_

@@ -62,7 +62,7 @@ uint64_t WindowOrder::FirstRow(uint64_t window) const {
                            : rows_in_larger_ + (window - larger_) * rows_.divisor();
 }
 
-/// The last window has also the slots behind the rows, which may make a row together.
+/// The last window has also the slots after the rows, which may make a row together.
 WindowOrder::Window WindowOrder::WindowWithRow(uint64_t row) const {
   const uint64_t by_slots = row < rows_in_larger_
                                 ? rows_of_larger_.Divide(row).quotient

@@ -26,7 +26,7 @@ class WindowOrder {
     unsigned lanes_log2 = 0;
     uint64_t first_slot = 0;
     uint64_t rows = 0;  // whole extents of each lane
-    uint64_t line = 0;  // samples that are shared out; they begin with the slot behind the rows
+    uint64_t line = 0;  // samples that are shared out; they begin with the slot after the rows
 
     uint64_t lanes() const { return uint64_t{1} << lanes_log2; }
     uint64_t end() const { return first + size; }
@@ -76,7 +76,7 @@ class WindowOrder {
   uint64_t lane_key_;  // of (seed, epoch)
   Divider extent_;     // samples of an extent
   unsigned lanes_log2_;
-  Permutation extents_;  // slot -> extent, of full extents; the short one stays behind them
+  Permutation extents_;  // slot -> extent, of full extents; the short one stays after them
   uint64_t windows_;
   uint64_t larger_;         // windows that have one row more, the first ones
   Divider rows_of_larger_;  // of these

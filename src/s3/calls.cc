@@ -78,7 +78,7 @@ absl::Status NotBelow(std::string_view what, std::string_view name, const std::s
                   what, name.substr(0, 1024), prefix));
 }
 
-// A name beyond the prefix would be read, overwritten or removed as if it lay below it.
+// A name beyond the prefix would be read, overwritten or removed as if it were below it.
 absl::Status CheckNames(const ListPage& page, const ListOptions& options) {
   for (const ObjectInfo& object : page.objects) {
     if (!object.key.starts_with(options.prefix)) return NotBelow("the key", object.key, options.prefix);

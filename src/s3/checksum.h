@@ -23,7 +23,7 @@ std::optional<ObjectChecksum> WholeObjectChecksum(const HttpHeaders& headers);
 /// The checksum of the parts' checksums (COMPOSITE), where that is what the store keeps of the whole object.
 std::optional<ObjectChecksum> CompositeChecksum(const HttpHeaders& headers);
 
-/// The checksum of the bytes of one part, from the answer to a range that is just that part. S3 tells it of objects
+/// The checksum of the bytes of one part, from the answer to a range that is just that part. S3 sends it of objects
 /// whose own is COMPOSITE; what comes without that word may be of something else, and is passed over.
 std::optional<ObjectChecksum> PartChecksum(const HttpHeaders& headers);
 

@@ -75,7 +75,7 @@ class S3Client {
 
   void Get(std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done);
   void Head(std::string bucket, std::string key, HeadCallback done);
-  /// Head with ObjectInfo::part_bytes, where the object was uploaded in parts of one size and the store tells it, and
+  /// Head with ObjectInfo::part_bytes, where the object was uploaded in parts of one size and the store says it, and
   /// without the checksum.
   void HeadParts(std::string bucket, std::string key, HeadCallback done);
   /// Sends Head, and returns also what a copy keeps.

@@ -51,7 +51,7 @@ namespace millrace {
 ///     AWS_METADATA_SERVICE_NUM_ATTEMPTS bound the wait for it
 ///
 /// AWS_ENDPOINT_URL_STS, AWS_ENDPOINT_URL_SSO and AWS_ENDPOINT_URL_SSO_OIDC are the services of roles and SSO. Only
-/// keys that lie in settings are read here; S3Client fetches the others at the first request, and again ahead of their
+/// keys that are in settings are read here; S3Client fetches the others at the first request, and again ahead of their
 /// end, and reads settings and files again for it.
 ///
 /// That no credentials are found is no error here; the first request fails with the remedy. InvalidArgument for

@@ -40,7 +40,7 @@ class CopyExchange final : public S3Exchange {
   bool only_if_absent_;
   PutCallback done_;
   std::string etag_;
-  std::optional<Failure> refused_;  // by a condition, of the source or of the target: a HEAD of the target tells
+  std::optional<Failure> refused_;  // by a condition, of the source or of the target: a HEAD of the target decides
   bool may_be_own_ = false;         // an attempt before that may have made the target
 };
 

@@ -144,7 +144,7 @@ TEST_F(CopyExchangeTest, NothingIsReplacedByACopyThatMustNot) {
   };
   EXPECT_EQ(copy(InTurn({kCopied})), absl::StatusCode::kOk);
   EXPECT_EQ(Header(0, "If-None-Match"), "*");
-  // The store does not tell which of the two conditions failed.
+  // The store does not say which of the two conditions failed.
   ScriptedAnswer same = kFound;
   same.headers.Set("ETag", "\"tag\"");
   EXPECT_EQ(copy(InTurn({Error(412), same})), absl::StatusCode::kAlreadyExists) << "of the same bytes, and not ours";

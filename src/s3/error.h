@@ -40,8 +40,8 @@ const std::vector<S3ErrorRule>& S3ErrorRules();
 /// The verdict on an answer with `http_status` and the <Code> of its body ("" without one).
 S3Verdict ClassifyS3Error(int http_status, std::string_view code);
 
-/// The <Code> of the store's answer that made this error, such as "NoSuchBucket"; "" where none did. Programs tell
-/// errors apart by it, not by the text.
+/// The <Code> of the store's answer that made this error, such as "NoSuchBucket"; "" where none did. Programs
+/// distinguish errors by it, not by the text.
 std::string S3CodeOf(const absl::Status& status);
 void SetS3Code(absl::Status* status, std::string_view code);
 /// Returns the part of the message that says what the user can do; "" if there is none.

@@ -38,7 +38,8 @@ std::string ClockTime(absl::Time time) {
 constexpr std::string_view kNoSuchBucket = "NoSuchBucket";
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
 
-// Over plain HTTP, anybody on the way may tell the time. A signature for a time far ahead could be used again then.
+// Over plain HTTP, anybody on the network path may set the time. A signature for a time far ahead could be used again
+// then.
 constexpr absl::Duration kMaxPlainClockFix = absl::Hours(24);
 constexpr int kAttemptFactorWhileOthersSucceed = 5;
 constexpr absl::Duration kSilence = absl::Seconds(5);  // an operation that takes longer to succeed is logged

@@ -436,7 +436,7 @@ TEST_F(ExchangeTest, ListAsksForOnePage) {
   EXPECT_EQ(context_->counters.list, 2u);
 }
 
-// A recursive copy or removal would take them for what lies below the prefix.
+// A recursive copy or removal would take them for what is below the prefix.
 TEST_F(ExchangeTest, ListRefusesNamesOutsideThePrefix) {
   for (const std::string entry :
        {"<Contents><Key>k/a</Key><Size>1</Size></Contents><Contents><Key>other/secret</Key><Size>1</Size></Contents>",

@@ -111,7 +111,7 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
 }
 
 void GetExchange::LearnChecksum(const HttpResponseHead& head) {
-  // Answers to ranges of what a cut left missing do not tell it.
+  // Answers to ranges that a cut left missing do not carry it.
   if (options_.whole && head.status == 200) stored_checksum_ = WholeObjectChecksum(head.headers);
   if (options_.part && head.status == 206 && missing_.front() == options_.range)
     stored_checksum_ = PartChecksum(head.headers);
@@ -179,7 +179,7 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
             .remedy = head.status == 200 ? kMayBeAPage : ""};
   }
   if (*head.content_length < wanted.end()) return too_short(*head.content_length);
-  // Without a version, only the length tells the object from a page that a proxy sends in its place.
+  // Without a version, only the length distinguishes the object from a page that a proxy sends in its place.
   if (asked_for_all && *head.content_length != wanted.end() && !head.headers.Has("etag")) {
     return {
         .what = fmt::format("the store sends {} bytes instead of the object's {}", *head.content_length, wanted.end()),

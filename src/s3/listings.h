@@ -13,7 +13,7 @@ namespace millrace {
 
 struct BucketEntry {
   std::string name;
-  int64_t created_ms = 0;  // since 1970; 0: not told
+  int64_t created_ms = 0;  // since 1970; 0: not given
 };
 
 struct BucketPage {
@@ -25,7 +25,7 @@ struct BucketPage {
 struct UnfinishedUpload {
   std::string key;
   std::string upload_id;
-  int64_t begun_ms = 0;  // since 1970; 0: not told
+  int64_t begun_ms = 0;  // since 1970; 0: not given
 };
 
 /// Says where a page of uploads begins: after this one. If it is empty, it begins at the first.

@@ -23,7 +23,7 @@ struct ObjectChecksum {
   enum class Kind { kCrc32, kCrc32c, kCrc64Nvme, kMd5 };
   Kind kind = Kind::kCrc32c;
   std::string digest;  // its bytes, the most significant first
-  uint32_t parts = 0;  // 0: of the bytes; else ("COMPOSITE") of the checksums of so many parts, one behind another
+  uint32_t parts = 0;  // 0: of the bytes; else ("COMPOSITE") of the checksums of so many parts, one after another
 };
 
 struct ObjectInfo {
@@ -31,8 +31,8 @@ struct ObjectInfo {
   uint64_t size = 0;
   std::string etag;                        // without quotes; opaque
   int64_t modified_ms = 0;                 // since 1970; 0 when unknown
-  std::optional<ObjectChecksum> checksum;  // Head tells it, where the store has one; Put, where it was sent
-  uint64_t part_bytes = 0;  // of each part it was uploaded in, but the last; 0: only HeadOptions::parts tells it
+  std::optional<ObjectChecksum> checksum;  // Head returns it if the store has one; Put, if it was sent
+  uint64_t part_bytes = 0;  // of each part it was uploaded in, but the last; 0: only HeadOptions::parts returns it
 };
 
 /// An object with what is kept beside its bytes and belongs to a copy of it.
@@ -62,14 +62,14 @@ struct SpanChecksum {
 };
 
 struct GetOptions {
-  ByteRange range;                      // must lie within the object
+  ByteRange range;                      // must be within the object
   std::string if_match;                 // ETag that the object must have; empty = any
   std::vector<SpanChecksum> checksums;  // verified; a mismatch is fetched again, then DataLoss
   /// If set, and they stay damaged: which of their ranges are, in the order of `checksums`; the others hold what was
   /// asked for. Outlives the callback.
   std::vector<ByteRange>* damaged = nullptr;
-  bool whole = false;                   // the range is the object: checked against the checksum that the store keeps
-  bool part = false;                    // the range is one of its stored parts: checked likewise, where the store tells
+  bool whole = false;  // the range is the object: checked against the checksum that the store keeps
+  bool part = false;   // the range is one of its stored parts: checked, too, if the store says its checksum
   RequestProgress* progress = nullptr;  // outlives the callback
   std::stop_token stop;                 // when requested, the callback gets Cancelled soon
 };
@@ -90,7 +90,7 @@ struct PutOptions {
   bool only_if_absent = false;  // AlreadyExists when there is an object of that key
   std::string if_match;         // ETag of the object that it replaces: FailedPrecondition when it has another
   uint32_t most_mode = 0777;    // permissions that a new file may have, less the umask. S3 keeps none
-  int64_t modified_ms = 0;      // what a file tells as the time of its last change, since 1970; 0: now. S3 keeps none
+  int64_t modified_ms = 0;      // the time of a file's last change, since 1970; 0: now. S3 does not keep it
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };
 

@@ -162,7 +162,7 @@ std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time
   const int status = failure.http_status;
   const bool final = status == 501 || (status >= 400 && status < 500 && status != 404 && status != 429);
   if (final && !head()->headers.Has("x-amz-bucket-region") && std::exchange(asks_parts_, false)) return Again();
-  // S3 tells the checksum of an encrypted object only if the credentials may decrypt it.
+  // S3 sends the checksum of an encrypted object only if the credentials may decrypt it.
   if (failure.http_status == 403 && std::exchange(asks_checksum_, false)) return Again();
   if (by_get_ || !failure.body.code.empty()) return std::nullopt;
   const bool unclear = failure.http_status == 400 || failure.http_status == 403;

@@ -53,7 +53,7 @@ struct S3Operation::Attempt final : HttpResponseHandler {
 
   const std::shared_ptr<S3Operation> operation;
   std::shared_ptr<HttpCall> call;
-  std::optional<RequestLog> log;   // if it is to be told
+  std::optional<RequestLog> log;   // if it is to be logged
   std::optional<absl::Time> sent;  // the whole request
   std::optional<absl::Time> answered;
   uint64_t seen = 0;      // bytes of the body at the last look

@@ -108,7 +108,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   std::vector<std::unique_ptr<Attempt>> losers_;    // cancelled, or answered with an error; not ended yet
   std::optional<Timer> timer_;                      // while waiting to send
   TimerQueue::Id hedge_ = 0;                        // 0, or over, or until the second request
-  TimerQueue::Id look_ = 0;                         // likewise, at the body
+  TimerQueue::Id look_ = 0;                         // 0, or over, or until the next look at the body
   std::optional<std::stop_callback<OnStop>> stop_;
   int requests_ = 0;  // sent, but for second ones
   bool has_permit_ = false;

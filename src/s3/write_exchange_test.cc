@@ -246,7 +246,7 @@ TEST_F(ExchangeTest, UploadPart) {
 }
 
 TEST_F(ExchangeTest, AChecksumOfAPartThatIsKnownIsNotMadeAgain) {
-  const uint32_t given = Crc32c(AsBytes(body_)) ^ 1;  // which tells whose it is
+  const uint32_t given = Crc32c(AsBytes(body_)) ^ 1;  // which shows whose it is
   const auto upload = [&] {
     return Run<absl::StatusOr<ObjectInfo>>(InTurn({kStored}), [&](S3Context& context, auto done) {
       return std::make_unique<PutExchange>(context, "bucket", "key", PutExchange::Part{"ID", 3, given}, AsBytes(body_),
@@ -256,7 +256,7 @@ TEST_F(ExchangeTest, AChecksumOfAPartThatIsKnownIsNotMadeAgain) {
   ASSERT_TRUE(upload().ok());
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), Crc32cHeader(given));
   S3Config config = TestS3Config();
-  config.upload_checksum = ObjectChecksum::Kind::kCrc64Nvme;  // which it does not tell
+  config.upload_checksum = ObjectChecksum::Kind::kCrc64Nvme;  // which it does not give
   Use(config);
   const auto other = upload();
   ASSERT_TRUE(other.ok());
@@ -331,7 +331,7 @@ TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {
   EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), {"opaque"}).status().code(),
             absl::StatusCode::kNotFound);
   ASSERT_TRUE(Complete(InTurn({lost, Error(412), ours}), kPartETags, {.only_if_absent = true}).ok());
-  // With a key of KMS the checksum tells.
+  // With a key of KMS the checksum decides.
   const ObjectChecksum crc{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(body_))};
   ScriptedAnswer encrypted = kFound;
   encrypted.headers.Set("x-amz-server-side-encryption", "aws:kms");

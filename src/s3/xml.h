@@ -80,7 +80,7 @@ absl::StatusOr<ObjectTags> ParseTaggingXml(std::string_view xml);
 struct CompletedPart {
   int number = 0;
   std::string etag;           // without quotes
-  std::string checksum_name;  // "CRC32C" or "CRC64NVME"; empty: not told
+  std::string checksum_name;  // "CRC32C" or "CRC64NVME"; empty: not given
   std::string checksum;       // base64
   friend bool operator==(const CompletedPart&, const CompletedPart&) = default;
 };

@@ -92,7 +92,7 @@ std::optional<std::vector<std::string>> AllowedPlaces::folders() const {
 absl::Status AllowedPlaces::CheckName(const std::string& name) const {
   std::string place = name;
   if (HasWildcard(name) || name.find('\\') != name.npos) {
-    place = GlobLiteralPrefix(name);  // what matches lies in the folder in which this does
+    place = GlobLiteralPrefix(name);  // what matches is in the folder in which this does
     place.resize(place.rfind('/') == place.npos ? 0 : place.rfind('/') + 1);
     if (place.empty()) place = ".";
   }

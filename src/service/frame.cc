@@ -126,7 +126,7 @@ absl::StatusOr<FrameHead> ParseHead(ByteSpan bytes) {
   return FrameHead{LoadLe<uint32_t>(&bytes[4]), LoadLe<uint64_t>(&bytes[8]), LoadLe<uint32_t>(&bytes[16])};
 }
 
-// Facts and values, from the beginning of what follows the head and has this checksum. Returns the arrays behind them.
+// Facts and values, from the beginning of what follows the head and has this checksum. Returns the arrays after them.
 absl::StatusOr<ByteSpan> TakeFacts(const FrameHead& head, ByteSpan rest, uint32_t crc, FrameFacts* facts) {
   if (head.crc != crc) return DamagedFrame("its checksum differs");
   std::vector<uint64_t> sizes;

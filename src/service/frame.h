@@ -42,7 +42,7 @@ std::string EncodeFrame(uint64_t sequence, const Batch& batch, uint32_t crc);
 struct WireBatch {
   FrameFacts facts;
   std::vector<ByteSpan> arrays;
-  std::shared_ptr<RowsPlace> rows;  // arrays whose rows lie there are empty above; null: all are above
+  std::shared_ptr<RowsPlace> rows;  // arrays whose rows are there are empty above; null: all are above
 };
 
 /// Returns DataLoss, with what is wrong, if the bytes are not one whole frame. `crc` is that of all bytes after the

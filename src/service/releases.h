@@ -32,7 +32,7 @@ class Releases {
     told_.wait_for(lock, stop, limit, [&] { return count_ != seen; });
   }
 
-  /// Wraps `memory`. When the last pointer to the result has gone, and the memory with it, `releases` tells it.
+  /// Wraps `memory`. When the last pointer to the result has gone, and the memory with it, `releases` is notified.
   static std::shared_ptr<void> Watch(std::shared_ptr<Releases> releases, std::shared_ptr<void> memory) {
     struct Watched {
       std::shared_ptr<Releases> releases;

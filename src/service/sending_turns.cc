@@ -12,7 +12,7 @@ struct SendingTurns::State {
   using Clock = std::chrono::steady_clock;
   struct Batch {
     uint64_t bytes = 0;
-    Clock::time_point awaited_until;  // by those behind it
+    Clock::time_point awaited_until;  // by those after it
   };
 
   std::mutex mutex;

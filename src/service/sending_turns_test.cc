@@ -46,7 +46,7 @@ TEST(SendingTurnsTest, ALargeBatchWaitsForThoseBeforeIt) {
       was_gone = is_gone;
     });
     while (!waits) std::this_thread::yield();
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // one that did not wait would be told
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // one that did not wait would be seen
     is_gone = true;
     first.reset();
     other.join();

@@ -87,7 +87,7 @@ class StepBoard {
     std::shared_ptr<MutableByteSpan> slot;
     Batch batch;
     std::vector<std::optional<size_t>> sources;               // of each stream; absent: its rows have not come
-    std::vector<std::vector<QuarantinedSample>> quarantined;  // likewise
+    std::vector<std::vector<QuarantinedSample>> quarantined;  // of each stream
     std::vector<Claimed> claims;                              // of each stream
     std::vector<bool> filling;                                // of each stream: its rows come, or have come
     uint64_t missing = 0;                                     // streams

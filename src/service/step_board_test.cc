@@ -174,7 +174,7 @@ TEST_F(StepBoardTest, ValuesHaveABound) {
   std::vector<WireBatch> frames;
   for (uint64_t step = 0; step < 2 * kRounds; ++step) frames.push_back(WithValues(NextFrame(1), 120));
   std::atomic<uint64_t> begun{0};    // rounds
-  std::atomic<uint64_t> leaving{0};  // likewise: the batch before the early rows has its rows, and is taken now
+  std::atomic<uint64_t> leaving{0};  // rounds: the batch before the early rows has its rows, and is taken now
   const auto take = [&](uint64_t step) {
     if (!board_->Fill(step, 1, std::move(frames[step]), 2)) return false;
     if (step % 2 == 1) leaving = step / 2 + 1;

@@ -40,7 +40,7 @@ void StreamProtocol::DropRequests(uint64_t but) {
 void StreamProtocol::GoOnWithHedge() {
   const Second second = *std::exchange(hedge_, std::nullopt);
   Close();
-  // The session begins with this step; what came behind it of the other one is asked for again.
+  // The session begins with this step; what came after it of the other one is asked for again.
   state_ = second.session.empty() ? State::kOpening : State::kStreaming;
   attempt_ = second.attempt;
   worker_ = second.worker;

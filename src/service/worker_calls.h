@@ -48,11 +48,11 @@ struct WorkerAnswer {
   bool is_worker = false;          // a worker has answered, of whichever version
   std::optional<int> code;         // of an error of the worker's loader (absl::StatusCode)
   std::string text;                // of an answer without a batch
-  std::shared_ptr<Buffer> memory;  // of one with a batch, which lies in it:
+  std::shared_ptr<Buffer> memory;  // of one with a batch, which is in it:
   ByteSpan bytes;
   uint64_t plain_bytes = 0;             // of one with a compressed batch: those that it decompresses to
   std::shared_ptr<RowsPlace> rows;      // where the rows of the batch were received; null: all of it is in `bytes`
-  uint32_t crc = 0;                     // CRC32C of all behind the head of the frame
+  uint32_t crc = 0;                     // CRC32C of all after the head of the frame
   std::chrono::microseconds waited{0};  // of one with a batch: how long the request waited for it at the worker
   bool on_new_connection = false;       // the request has opened the connection
   std::chrono::steady_clock::time_point asked{};  // when the request went out, on a connection that was open

@@ -99,7 +99,7 @@ class WorkerSession {
   const std::vector<std::weak_ptr<WorkerSession>> ending_;
   std::vector<std::shared_ptr<const Dataset>> opened_;
   std::vector<std::weak_ptr<void>> sent_;     // memory of batches that were sent
-  std::vector<std::weak_ptr<void>> results_;  // that functions have made, likewise
+  std::vector<std::weak_ptr<void>> results_;  // memory of results that functions have made
   SendingTurns turns_;
 
   mutable std::mutex mutex_;

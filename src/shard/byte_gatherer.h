@@ -11,7 +11,7 @@ namespace millrace {
 /// Larger records or samples are refused, since they are held as a whole if they come in several chunks.
 inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 29;
 
-/// Cuts a stream that comes in chunks into pieces whose sizes the caller learns on the way. A piece that lies in one
+/// Cuts a stream that comes in chunks into pieces whose sizes the caller learns on the way. A piece that is in one
 /// chunk is not copied. Not thread-safe.
 class ByteGatherer {
  public:

@@ -229,7 +229,7 @@ std::string_view ForeignFileAdvice(std::string_view key) {
        "an ArrayRecord file, which is not read; write its records with millrace.ShardWriter, as "
        "docs/formats/shards.md shows"},
   };
-  // A whole name begins with '/'. ArrayRecord numbers its files behind the extension.
+  // A whole name begins with '/'. ArrayRecord numbers its files after the extension.
   const size_t numbered = key.rfind(".array_record-");
   const std::string below = "/" + std::string(numbered == key.npos ? key : key.substr(0, numbered + 13));
   for (const Advice& advice : kAdvice) {
@@ -240,7 +240,7 @@ std::string_view ForeignFileAdvice(std::string_view key) {
 
 std::string FieldAdvice(std::string_view field) {
   struct Advice {
-    std::string_view extensions;  // each with a blank before and behind it
+    std::string_view extensions;  // each with a blank before and after it
     std::string_view text;        // a format; its argument is the field
   };
   constexpr std::string_view kMedia =

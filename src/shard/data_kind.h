@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// These functions tell the kinds of data sets, and which objects belong to which, by their names.
+/// These functions find the kinds of data sets, and which objects belong to which, by their names.
 
 namespace millrace {
 

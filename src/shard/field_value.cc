@@ -167,7 +167,7 @@ absl::Status AppendTf(std::string_view encoding, ByteSpan stored, std::string* o
   return absl::OkStatus();
 }
 
-// Takes out what each head of a part has behind the magic, which stands for itself.
+// Takes out what each head of a part has after the magic, which stands for itself.
 std::string JoinParts(ByteSpan stored) {
   std::string joined;
   joined.reserve(stored.size());

@@ -33,7 +33,7 @@ namespace encoding {
 inline constexpr std::string_view kBytes;            // the stored bytes are the value, of type bytes,
 inline constexpr std::string_view kJpeg = "jpeg";    //   which are a JPEG file,
 inline constexpr std::string_view kPng = "png";      //   or a PNG file
-inline constexpr std::string_view kText = "text";    // likewise, of type text,
+inline constexpr std::string_view kText = "text";    // the stored bytes are the value, of type text,
 inline constexpr std::string_view kJson = "json";    //   JSON,
 inline constexpr std::string_view kInt = "int";      //   int
 inline constexpr std::string_view kFloat = "float";  //   and float

@@ -52,9 +52,9 @@ absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json);
 /// This is an entry of index.json.
 struct MdsShardEntry {
   std::string name;    // of the object beside it, when it is not compressed
-  uint64_t bytes = 0;  // likewise
+  uint64_t bytes = 0;  // of that object
   uint64_t samples = 0;
-  std::vector<std::pair<std::string, std::string>> hashes = {};  // names and hexadecimal digits, likewise
+  std::vector<std::pair<std::string, std::string>> hashes = {};  // names and hexadecimal digits, of that object
 };
 
 /// Returns the shards in an index.json. Returns DataLoss or InvalidArgument as above.

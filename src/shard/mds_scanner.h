@@ -25,7 +25,7 @@ class MdsScanner final : public ShardScanner {
   bool has_class() const;
   uint64_t samples() const { return samples_; }
   /// The samples of a shard of that size, by its head alone, without CRCs and labels; may be called again.
-  /// InvalidArgument if the head does not tell where the values lie: several columns are of no fixed size, or samples
+  /// InvalidArgument if the head does not say where the values are: several columns are of no fixed size, or samples
   /// have keys. DataLoss if it does not fit the size.
   absl::Status Outline(uint64_t shard_bytes, ShardSink sink);
 

@@ -19,7 +19,7 @@ std::optional<uint32_t> CountIrLabels(ByteSpan record);
 /// field. Fields of bytes are called `jpg`, `png` or `npy` by how they begin, else `bin`. Memory: a record that comes
 /// in several chunks or parts.
 ///
-/// RecordIO does not tell whether records have MXNet's header. A record has it if its first number says how many labels
+/// RecordIO does not say whether records have MXNet's header. A record has it if its first number says how many labels
 /// follow and that many fit, and the label is a number (0 where there are several).
 class RecordIoScanner final : public ShardScanner {
  public:

@@ -70,7 +70,7 @@ TEST(RecordIoScanner, RecordsInParts) {
   EXPECT_EQ(DescribeRecords(Part(1, "abcd") + Part(2, "") + Part(3, "xyz")),
             "[] bin(recordio:)=abcd" + magic + magic + "xyz;");
   EXPECT_EQ(DescribeRecords(Part(1, "") + Part(3, "")), "[] bin()=" + magic + ";");
-  // The split lies in front of the image, in its header, at its end.
+  // The split is in front of the image, in its header, at its end.
   EXPECT_EQ(DescribeRecords(Part(1, Header(0, 3)) + Part(3, "x")), "[3] cls(f4)=3 bin(recordio:)=" + magic + "x;");
   const std::string header = Header(0, 3);
   EXPECT_EQ(DescribeRecords(Part(1, header.substr(0, 8)) + Part(3, header.substr(12) + "abcd")),

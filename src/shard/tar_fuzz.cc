@@ -6,7 +6,7 @@
 #include "shard/tar_samples.h"
 
 // The input is a shard, after one byte that sets the size of the chunks. Checksums of headers are repaired first: a
-// fuzzer cannot guess them, and the code behind them must hold without their help.
+// fuzzer cannot guess them, and the code after them must hold without their help.
 
 namespace {
 

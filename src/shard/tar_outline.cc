@@ -145,7 +145,7 @@ bool FitsTarMember(ByteSpan gap, TarFieldName name, uint64_t size) {
   if (!member || !member->regular || member->size != size) return false;
   const std::optional<SampleName> found = SplitSampleName(member->name);
   if (!found || found->field != name.field) return false;
-  // The mark of escaped keys lies in front of the first file.
+  // The mark of escaped keys is in front of the first file.
   return found->key == name.key || UnescapeTarKey(found->key) == name.key;
 }
 

@@ -8,18 +8,18 @@
 #include "base/status.h"
 #include "shard/shard_sample.h"
 
-/// The samples of a tar shard, without its bytes: another program has noted where they lie. Pure.
+/// The samples of a tar shard, without its bytes: another program has noted where they are. Pure.
 
 namespace millrace {
 
-/// Headers lie between two files. If there is more, something else lies there.
+/// Headers are between two files. If there is more, something else is there.
 inline constexpr uint64_t kMaxTarGapBytes = 16 << 10;
 
 /// Holds the parts of a shard that are read, besides the notes.
 struct TarEnds {
   uint64_t shard_bytes = 0;
   ByteSpan head;  // its first bytes: kMaxTarGapBytes, or all
-  ByteSpan tail;  // its last bytes, likewise
+  ByteSpan tail;  // its last bytes: kMaxTarGapBytes, or all
 };
 
 /// Finds the samples of a shard by an index of wds2idx (wds_index.h), as TarSampleScanner finds them, but without CRCs

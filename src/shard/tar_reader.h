@@ -28,9 +28,9 @@ struct TarMember {
 ///
 /// Understands v7, ustar with prefix, GNU (long names, base-256 sizes) and PAX (x and g headers with path and
 /// size, and Millrace's comment on keys). Header checksums are verified. Sparse files are refused. The first block of
-/// zeros ends the archive. Archives that lie one behind the other (`cat a.tar b.tar`) are read as one, as by
+/// zeros ends the archive. Archives one after the other (`cat a.tar b.tar`) are read as one, as by
 /// `tar --ignore-zeros`; global PAX headers are those of one archive. Other bytes that are not zero after an end are
-/// DataLoss. An object without an end behind its last member counts as truncated, because nothing else would show it.
+/// DataLoss. An object without an end after its last member counts as truncated, because nothing else would show it.
 ///
 /// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well
 /// formed but not supported. After an error the reader must not be used. Memory: one header, and extended headers

@@ -60,7 +60,7 @@ struct TokenSequences {
   uint64_t bytes = 0;             // of all, which is the size of the .bin
 };
 
-/// Parses an .idx that comes in chunks, and checks all that it says: sequences must lie one behind the other from the
+/// Parses an .idx that comes in chunks, and checks all that it says: sequences must follow one another from the
 /// start of the .bin, as Megatron writes them. Documents and modes are checked, and not kept. Errors start with the
 /// offset: DataLoss where it is damaged or cut short, InvalidArgument where it is another file or version; then the
 /// parser must not be used any more. Not thread-safe.

@@ -63,7 +63,7 @@ enum class ArtifactHome : uint8_t {
 struct ArtifactOptions {
   Location beside;           // its place beside the data; prefix = the whole key
   std::string cache_folder;  // "": there is none
-  /// In the cache folder it lies at `index/STEM` + `suffix`.
+  /// In the cache folder it is at `index/STEM` + `suffix`.
   std::string stem;
   std::string suffix;
   /// Says whether the stem says all that the bytes depend on: then all artifacts that are found are the same. Otherwise

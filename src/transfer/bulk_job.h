@@ -112,7 +112,7 @@ class BulkJob {
   std::mutex mutex_;
   std::condition_variable changed_;
   Room copies_{64};  // by threads
-  Room small_{72};   // of the others, which are told of room in eights
+  Room small_{72};   // of the others, which are notified of room in eights
   Room small_bytes_{64 << 20};
   Room large_{2};
   Room removals_{4};

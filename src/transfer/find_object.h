@@ -15,7 +15,7 @@ enum class Links { kFollow, kKeep };
 /// says why.
 bool IsFolder(const ParsedUri& uri, Links links);
 
-/// Finds the object. NotFound says so if objects lie below its name, which --recursive would `use` ("copy"), or
+/// Finds the object. NotFound says so if objects are below its name, which --recursive would `use` ("copy"), or
 /// if it is the bucket that is missing. Cancelled soon after a stop is requested.
 absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use, const std::stop_token& stop);
 

@@ -51,7 +51,7 @@ class ObjectFile {
   std::stop_source stop_ahead_;
   std::unique_ptr<ObjectReader> ahead_;
   uint64_t held_offset_ = 0;
-  ByteSpan held_;  // its current piece; the next one begins behind it
+  ByteSpan held_;  // its current piece; the next one begins after it
 };
 
 }  // namespace millrace

@@ -238,7 +238,7 @@ void ObjectReader::Get(Unit& unit, ByteRange range) {
              calls_.Add<absl::StatusOr<GetResult>>([&unit](const absl::StatusOr<GetResult>& result) {
                unit.status.Update(result.status());
                --unit.in_flight;
-               return absl::OkStatus();  // an error is that of its unit, and told in its turn
+               return absl::OkStatus();  // an error is that of its unit, and reported with it
              }));
 }
 

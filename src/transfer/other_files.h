@@ -18,7 +18,7 @@ struct OtherFile {
     kSocket,
     kDevice,
     kBrokenLink,  // what it leads to does not exist, or it leads to itself
-    kLoop,        // a link to a folder that it lies in
+    kLoop,        // a link to a folder that it is in
   };
   Kind kind = Kind::kTemporary;
   std::string name;  // below the folder

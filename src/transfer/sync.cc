@@ -73,7 +73,7 @@ class KeyStream {
   std::string last_;  // key of the last of objects_
 };
 
-// S3 tells times in whole seconds, rounded down; some stores that speak its language tell milliseconds.
+// S3 reports times in whole seconds, rounded down; some compatible stores report milliseconds.
 bool InSeconds(const ObjectStore& store, const ObjectInfo& object) {
   return store.traits().is_remote() && object.modified_ms % 1000 == 0;
 }

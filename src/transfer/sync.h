@@ -19,7 +19,7 @@ struct SyncStep {
   };
   Kind kind = Kind::kKeep;
   const ObjectInfo* object = nullptr;  // valid during the call
-  const ObjectInfo* kept = nullptr;    // likewise: the target's, if it is in both
+  const ObjectInfo* kept = nullptr;    // valid during the call: the target's, if it is in both
   std::string key;                     // in the target
   std::string_view why;                // of a copy: "missing", "size differs" or "newer"
 };
@@ -35,7 +35,7 @@ struct SyncOptions {
 
 /// Walks two folders (prefixes that are "" or end with '/') side by side, in order of keys, and calls `each` with what
 /// makes `to` like `from`. Objects differ if their sizes do, or if the source is newer by the coarser of the two
-/// clocks: S3 tells whole seconds. Markers of empty folders take no part. A target that is not there is an empty one,
+/// clocks: S3 reports whole seconds. Markers of empty folders take no part. A target that is not there is an empty one,
 /// unless it is a bucket.
 ///
 /// Blocking. Ends with the first error of a listing or of `each`, and with Cancelled soon after a stop is requested.

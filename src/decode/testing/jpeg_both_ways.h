@@ -14,7 +14,7 @@ namespace millrace::testing {
 /// Holds all that a JPEG shows: its components as they are, in rows without gaps.
 struct JpegPixels {
   bool ok = false;
-  bool sure = false;  // there was no fault: nothing of which only libjpeg can tell what it shows
+  bool sure = false;  // there was no fault: nothing that only libjpeg can interpret
   absl::Status status;
   ImageSize size;
   J_COLOR_SPACE space = JCS_UNKNOWN;

@@ -17,7 +17,7 @@ struct ScriptedAnswer {
   HttpErrorKind error = HttpErrorKind::kNone;  // how the call ends
   size_t cut = std::string::npos;              // with an error: bytes of the body before it
   bool has_length = true;                      // Content-Length is sent
-  std::function<void()> came = {};             // when the body is in its buffer, and its end was told
+  std::function<void()> came = {};             // when the body is in its buffer, and its end was reported
 };
 
 /// Runs an exchange against a store that is a function, without I/O or time: waits are only written down. It takes only
