@@ -57,7 +57,7 @@ std::shared_ptr<Buffer> MemoryUsedAgain(size_t bytes) {
   return buffers->Take(bytes);
 }
 
-// An array that is to be filled.
+// Holds an array that is to be filled.
 struct NewArray {
   NewArray(nb::handle dtype, const std::vector<Py_ssize_t>& dims, size_t bytes) {
     // The memory is aligned to 64 bytes in any case, as arrays in the loader's memory are.

@@ -30,7 +30,7 @@ class CheckpointSaveHandle {
   std::string attempt() const { return attempt_; }
   /// Throws if it was taken already.
   SaveProtocol Take();
-  /// With Take().
+  /// Call this with Take().
   ProcessLocal<CheckpointCounts::Save> TakeCount() { return std::move(count_); }
 
  private:

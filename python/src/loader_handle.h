@@ -34,7 +34,7 @@ class LoaderHandle {
   /// have to be made: Python's signal handlers run meanwhile.
   LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
                const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
-  /// One whose first epoch is staged; its first stage is opened now, interruptibly.
+  /// Makes one whose first epoch is staged; its first stage is opened now, interruptibly.
   LoaderHandle(std::shared_ptr<StagedHandle> staged, LoaderOptions options);
   /// Returns another loader for the same data with the same options, at the start of the first epoch.
   explicit LoaderHandle(const LoaderHandle& other);
@@ -45,8 +45,8 @@ class LoaderHandle {
   /// meanwhile.
   std::optional<std::optional<Batch>> Poll(uint64_t epoch);
 
-  /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where
-  /// the rest of this one is dropped. Throws what Begin throws.
+  /// Returns the position at which a loader begins that is sent to `position`: the same, or the start of the next epoch
+  /// if the rest of this one is dropped. Throws what Begin throws.
   std::string Settled(const std::string& position);
   /// Stops reading, and goes to `position`. Batches of the epochs before `epochs` are delivered from there; 0: without
   /// end. The report continues from `counts`; null: from nothing. A position that is refused changes nothing.

@@ -20,7 +20,7 @@
 
 namespace millrace::python {
 
-/// The source that these data sets make; they have to stay.
+/// Returns the source that these data sets make; they have to stay.
 Source SourceOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets);
 
 /// (samples of an epoch, ((global sample count, weights), ...), draws, fresh passes), as Python gives them.

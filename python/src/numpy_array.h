@@ -14,7 +14,8 @@ namespace nb = nanobind;
 
 /// These are whole numbers that Python gives, in any array that NumPy can make int64 of.
 using Numbers = nb::ndarray<const int64_t, nb::c_contig, nb::device::cpu>;
-/// An array of Python that is to be filled. The argument is declared with `.noconvert()`, so that it is no copy.
+/// This is an array of Python that is to be filled. The argument is declared with `.noconvert()`, so that it is not a
+/// copy.
 template <typename T>
 using FillableArray = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
 

@@ -38,7 +38,7 @@ struct DeleteInOwnProcess {
 template <typename T>
 using ProcessLocal = std::unique_ptr<T, DeleteInOwnProcess<T>>;
 
-/// The threads, budget and stores of one process. Alive while anything uses it, arrays of batches included.
+/// Holds the threads, budget and stores of one process. Alive while anything uses it, arrays of batches included.
 struct Process {
   /// `cpu_nice` is added to the nice of the threads of the CPU pool: how far they give way to those of the program.
   Process(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit);
@@ -69,7 +69,7 @@ std::optional<std::string> MetricsUrl();
 /// Lets go of the Runtime, which ends when nothing uses it any more. For the end of the interpreter.
 void ReleaseProcess();
 
-/// UsageError unless `maker`, the process that made the object called `what`, is this one.
+/// Throws UsageError unless `maker`, the process that made the object called `what`, is this one.
 void CheckOwnProcess(pid_t maker, std::string_view what);
 
 }  // namespace millrace::python

@@ -18,10 +18,10 @@ struct ExpiringCredentials {
   absl::Time expires = absl::InfiniteFuture();
 };
 
-/// The answer to AssumeRole or AssumeRoleWithWebIdentity.
+/// Parses the answer to AssumeRole or AssumeRoleWithWebIdentity.
 absl::StatusOr<ExpiringCredentials> ParseStsXml(std::string_view xml);
 
-/// The answer to CreateSession of S3.
+/// Parses the answer to CreateSession of S3.
 absl::StatusOr<ExpiringCredentials> ParseCreateSessionXml(std::string_view xml);
 
 struct StsError {
@@ -31,13 +31,13 @@ struct StsError {
 /// Parses <ErrorResponse>; fields are empty for anything else.
 StsError ParseStsErrorXml(std::string_view xml);
 
-/// The answer of container endpoints and of the instance metadata service.
+/// Parses the answer of container endpoints and of the instance metadata service.
 absl::StatusOr<ExpiringCredentials> ParseMetadataJson(std::string_view json);
 
 /// Parses the output of a credential_process. Without an Expiration the keys stay.
 absl::StatusOr<ExpiringCredentials> ParseProcessJson(std::string_view json);
 
-/// The answer to GetRoleCredentials of the SSO portal.
+/// Parses the answer to GetRoleCredentials of the SSO portal.
 absl::StatusOr<ExpiringCredentials> ParseSsoRoleJson(std::string_view json);
 
 struct SsoToken {
@@ -59,7 +59,7 @@ struct RenewedSsoToken {
   std::string access_token;
   std::string file;  // the cached file with it
 };
-/// The answer to CreateToken at `now`, put into the cached `file`, of which everything else stays.
+/// Parses the answer to CreateToken at `now`, put into the cached `file`, of which everything else stays.
 absl::StatusOr<RenewedSsoToken> RenewSsoTokenJson(std::string_view file, std::string_view answer, absl::Time now);
 
 /// Returns OK for a key or token that can be in a header: printable ASCII without spaces, not too long. The message

@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// The next step that a source of credentials asks for; the answer comes as a CredentialInput.
+/// This is the next step that a source of credentials asks for; the answer comes as a CredentialInput.
 struct ReadFileAction {
   std::string path;
 };
@@ -65,7 +65,8 @@ class CredentialSource {
 /// Returns text of a server for a message: short, on one line, without any of `secrets`, plain or percent-encoded.
 std::string QuoteWithout(const std::vector<std::string_view>& secrets, std::string_view text);
 
-/// An error of such an answer: Unavailable when it may pass, else PermissionDenied; "WHO answered HTTP 403; REMEDY".
+/// Returns an error of such an answer: Unavailable when it may pass, else PermissionDenied; "WHO answered HTTP 403;
+/// REMEDY".
 absl::Status RefusedBy(std::string_view who, const CredentialInput& input, std::string_view remedy);
 
 /// This is CheckSecret or CheckToken.

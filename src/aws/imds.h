@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// A session with the instance metadata service of EC2, by version 2 of its protocol alone: nothing is read without a
-/// token. It makes requests and keeps the token; the caller sends them, and decides when a token is renewed:
+/// This is a session with the instance metadata service of EC2, by version 2 of its protocol alone: nothing is read
+/// without a token. It makes requests and keeps the token; the caller sends them, and decides when a token is renewed:
 ///
 ///   ImdsSession session(service);
 ///   TextAnswer answer = AskForText(http, loop, session.TokenRequest()).get();
@@ -26,7 +26,7 @@ class ImdsSession {
 
   /// Asks for a token of six hours, the longest that there is.
   TextRequest TokenRequest() const;
-  /// The answer to it, if its status is 200. An error, which completes "the service gave no token: ...", changes
+  /// Takes the answer to it, if its status is 200. An error, which completes "the service gave no token: ...", changes
   /// nothing.
   absl::Status TakeToken(std::string_view text, const HttpHeaders& headers, absl::Time now);
   bool has_token() const { return !token_.empty(); }

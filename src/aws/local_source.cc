@@ -161,7 +161,7 @@ class Instance final : public CredentialSource {
         stage_ = Stage::kRole;
         return Read(kRoles);
       case Stage::kRole: {
-        // The first line; an instance has one role.
+        // Only the first line counts; an instance has one role.
         const std::string role = input.text.substr(0, input.text.find_first_of("\r\n"));
         if (role.empty()) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
         stage_ = Stage::kKeys;

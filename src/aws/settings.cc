@@ -45,8 +45,8 @@ std::string_view WithoutComment(std::string_view value) {
 /// These are the two files of the AWS tools.
 enum class FileKind : uint8_t { kConfig, kCredentials };
 
-/// The section that settings below "[profile name]", "[name]" or "[sso-session name]" belong to; nullptr for other
-/// kinds. In the credentials file, any other name is that of a profile.
+/// Returns the section that settings below "[profile name]", "[name]" or "[sso-session name]" belong to; nullptr for
+/// other kinds. In the credentials file, any other name is that of a profile.
 AwsSection* SectionOf(std::string_view section, FileKind file, Profiles& profiles) {
   section = Trim(section);
   const size_t space = section.find_first_of(" \t");

@@ -62,7 +62,7 @@ inline constexpr std::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
 void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
                  const SigV4Scope& scope, absl::Time time);
 
-/// "20150830T123600Z".
+/// Returns "20150830T123600Z".
 std::string AmzDate(absl::Time time);
 
 }  // namespace millrace

@@ -40,7 +40,7 @@ absl::Status SyncFolder(const std::string& folder, std::string_view name) {
   return absl::OkStatus();
 }
 
-// The path that is to be replaced: what a symbolic link points to, unless the link itself is. Only files can be
+// Returns the path that is to be replaced: what a symbolic link points to, unless the link itself is. Only files can be
 // replaced.
 absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name, LinkAtPath link) {
   constexpr int kMaxLinks = 40;  // as Linux

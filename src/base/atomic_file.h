@@ -44,6 +44,10 @@ absl::Status RemoveTemporaryFile(const std::string& path);
 
 /// Writes a file beside its final place. It is removed unless committed; a kill leaves a hidden file (IsTemporaryName).
 /// Not thread-safe.
+///
+///   ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, path, Durability::kSynced));
+///   RETURN_IF_ERROR(file->Append(AsBytes(text)));
+///   return file->Commit(/*only_if_absent=*/false).status();
 class AtomicFile {
  public:
   /// Makes the folders of `path` if they are missing. Messages call the file `name`.

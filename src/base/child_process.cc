@@ -48,7 +48,7 @@ absl::StatusOr<UniqueFd> InputOf(const std::string& text) {
   return std::move(pipe.read);
 }
 
-/// The attributes of posix_spawn, freed whatever happens.
+/// Holds the attributes of posix_spawn, freed whatever happens.
 struct SpawnSettings {
   SpawnSettings(int input, int output, int errors) {
     posix_spawn_file_actions_init(&files);
@@ -114,7 +114,7 @@ class Child {
   std::optional<int> status_;
 };
 
-/// A stream of the child as it comes; closed at its end.
+/// Reads a stream of the child as it comes; closed at its end.
 class Stream {
  public:
   /// `keep_end`: of what is too long the end is kept; else it is read no further.

@@ -45,7 +45,7 @@ class Sha256Stream {
   Sha256Stream(const Sha256Stream&) = delete;
   Sha256Stream& operator=(const Sha256Stream&) = delete;
   void Update(ByteSpan data);
-  /// The digest of the bytes since the start or the last Finish; then begins again.
+  /// Returns the digest of the bytes since the start or the last Finish; then begins again.
   Sha256Digest Finish();
 
  private:
@@ -64,7 +64,7 @@ uint32_t Crc32c(ByteSpan data, uint32_t crc = 0);
 
 uint64_t Xxh3(ByteSpan data, uint64_t seed = 0);
 
-/// A 128-bit number; addition wraps modulo 2^128.
+/// Holds a 128-bit number; addition wraps modulo 2^128.
 struct Uint128 {
   uint64_t high = 0;
   uint64_t low = 0;

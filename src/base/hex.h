@@ -19,7 +19,7 @@ constexpr int HexValue(char c) {
 /// Returns the lower-case hex of any contiguous bytes.
 std::string HexEncode(std::span<const uint8_t> bytes);
 
-/// The bytes that hex of either case stands for; nullopt if a character is not a digit or half a byte is left.
+/// Returns the bytes that hex of either case stands for; nullopt if a character is not a digit or half a byte is left.
 std::optional<std::string> HexDecode(std::string_view hex);
 
 }  // namespace millrace

@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-/// A key of HMAC-SHA-256 that signs many texts: what follows from the key alone is computed once. Not thread-safe.
+/// Holds a key of HMAC-SHA-256 that signs many texts: what follows from the key alone is computed once. Not
+/// thread-safe.
 class HmacKey {
  public:
   explicit HmacKey(ByteSpan key);

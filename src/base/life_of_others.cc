@@ -56,7 +56,8 @@ bool SeesTheSameFiles(const UniqueFd& process) {
          theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
 }
 
-// The file that the process, which may be in a container, has at the path. Opening it so has no effect, whatever it is.
+// Opens the file that the process, which may be in a container, has at the path. Opening it so has no effect, whatever
+// it is.
 UniqueFd OpenAsSeenBy(const UniqueFd& process, const std::string& path) {
   constexpr int kFlags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
   const UniqueFd root(openat(process.get(), "root", O_PATH | O_DIRECTORY | O_CLOEXEC));

@@ -27,7 +27,7 @@ int ReadWhole(int fd, std::byte* to, size_t size) {
   return 0;
 }
 
-// Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
+// The open does not block, for the case that it is a pipe: opening one for reading would wait for a writer.
 constexpr int kMapFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
 absl::Status MapFailed(int error, const std::string& path) {

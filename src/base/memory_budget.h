@@ -8,7 +8,10 @@ namespace millrace {
 
 class MemoryBudget;
 
-/// Bytes taken from a budget; the destructor gives them back. Move-only.
+/// Holds bytes taken from a budget; the destructor gives them back. Move-only.
+///
+///   const Reservation room = budget.TryReserve(bytes);
+///   if (!room) return absl::ResourceExhaustedError("no memory is left");
 class Reservation {
  public:
   Reservation() = default;

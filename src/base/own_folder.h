@@ -34,7 +34,7 @@ struct OwnFolder {
   mode_t file_mode() const { return group ? 0660 : 0600; }
 };
 
-/// PermissionDenied: the file or folder at the path belongs to the user `owner`.
+/// Returns PermissionDenied: the file or folder at the path belongs to the user `owner`.
 absl::Status OfAnotherUser(const std::string& path, uid_t owner);
 
 /// Makes a folder if it does not exist, and those around it. One of this user gets the mode that it should have.
@@ -51,7 +51,7 @@ std::optional<uid_t> OwnerOfNewFiles(const std::string& folder);
 /// Makes `name` in the folder `parent`, or `name-UID` if the first one belongs to another user. As MakeOwnFolder.
 absl::StatusOr<OwnFolder> TakeOwnFolder(const std::string& parent, std::string_view name, FolderSharing sharing);
 
-/// Those of the two that exist and may be used. Makes neither; one of this user's is closed to others.
+/// Returns those of the two that exist and may be used. Makes neither; one of this user's is closed to others.
 std::vector<OwnFolder> FindOwnFolders(const std::string& parent, std::string_view name, FolderSharing sharing);
 
 /// Returns the first of them. Returns NotFound if there is none.

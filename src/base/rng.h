@@ -5,6 +5,9 @@
 
 /// Randomness is keyed and stateless. Every random choice of Millrace is a function of its purpose (a domain and
 /// numbers such as seed, epoch, sample). It never depends on a thread or the time, so that runs can be repeated.
+///
+///   Rng rng(HashKey(kFlipDomain, {seed, epoch, sample}));
+///   const bool flips = rng.Unit() < 0.5;
 
 namespace millrace {
 

@@ -13,7 +13,8 @@ namespace millrace {
 /// Returns the path of an open file or folder without links; empty if the system does not say (/proc is not mounted).
 std::string RealPathOf(const UniqueFd& file);
 
-/// True if an open file or folder is in `root`, a path by RealPathOf, or is `root`. False if either path is unknown.
+/// Returns true if an open file or folder is in `root`, a path by RealPathOf, or is `root`. Returns false if either
+/// path is unknown.
 bool LiesWithin(const UniqueFd& file, const std::string& root);
 
 /// Opens an existing file or folder, as open(path, flags). It must be in one of the folders `within`, or be one of

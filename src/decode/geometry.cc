@@ -103,7 +103,7 @@ SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key) {
 
 namespace {
 
-/// An image on its way through the transforms that choose its part.
+/// Holds an image on its way through the transforms that choose its part.
 class View {
  public:
   explicit View(ImageSize image)

@@ -20,10 +20,10 @@ SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec);
 /// filter does not see beyond it.
 SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
 
-/// With spec.transforms: what those of them that come before any change of pixels say, one after the other (of Resize
+/// Computes the crop with spec.transforms: those that come before any change of pixels, one after the other (for Resize
 /// and crops the arithmetic is torchvision's). The first RandomResizedCrop and RandomHorizontalFlip draw what
-/// RandomCrop does. InvalidArgument if the image is smaller than what a CenterCrop is to cut out of it, or if the
-/// result is not of the size that the spec has.
+/// RandomCrop does. Returns InvalidArgument if the image is smaller than what a CenterCrop is to cut out of it, or if
+/// the result is not of the size that the spec has.
 absl::StatusOr<SourceCrop> TransformedCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
 
 /// Returns the rectangle of an image that shows what `leader` shows of another one of the same scene, perhaps of

@@ -118,6 +118,10 @@ enum class JpegReading : uint8_t {
 /// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
+///   ImageDecoder decoder;
+///   std::vector<std::byte> image(spec.bytes());
+///   RETURN_IF_ERROR(decoder.Decode(encoded, spec, key, image));
+///
 /// Pixels are those of Pillow's convert("RGB") or convert("L"), except that 16-bit samples keep their high byte.
 /// Transparency is dropped, and colour profiles are not applied. The EXIF orientation is applied only to TIFF, or if
 /// the caller asks for it. Geometry and transforms are torchvision's (geometry.h, transform.h). A JPEG that is much

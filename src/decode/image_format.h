@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// The formats that are decoded, whatever a file is called.
+/// These formats are decoded, whatever a file is called.
 enum class ImageFormat : uint8_t { kJpeg, kPng, kWebp, kTiff, kBmp, kGif };
 
 /// Recognises the format by the first bytes. Returns InvalidArgument, with its name, for a format that is known and not

@@ -47,7 +47,7 @@ struct ImageMetadata {
   MetadataBlock xmp;   // XML
 };
 
-/// The blocks of a JPEG, PNG or WebP; none for other formats. They are valid as long as `encoded`.
+/// Returns the blocks of a JPEG, PNG or WebP; none for other formats. They are valid as long as `encoded`.
 ImageMetadata MetadataOf(ByteSpan encoded);
 
 /// Returns the chunks of a PNG that say how its pixels are to be shown, for a PNG in RGB: its profile and the like, and

@@ -4,7 +4,7 @@
 
 #include "decode/row_reader.h"
 
-/// The readers of the formats, each in the .cc file of its name.
+/// These are the readers of the formats, each in the .cc file of its name.
 
 namespace millrace {
 

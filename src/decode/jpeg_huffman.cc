@@ -38,7 +38,7 @@ constexpr Zigzag MakeZigzag() {
   int y = 0;
   for (int i = 0; i < DCTSIZE2; ++i) {
     places[static_cast<size_t>(i)] = static_cast<uint8_t>(DCTSIZE * y + x);
-    // Up to the right, or down to the left; along the edge where there is no place beyond it.
+    // The path goes up to the right, or down to the left; along the edge if there is no place beyond it.
     const bool rises = (x + y) % 2 == 0;
     int& forward = rises ? x : y;
     int& back = rises ? y : x;
@@ -58,7 +58,7 @@ constexpr Zigzag kZigzag = MakeZigzag();
 
 // These are the types of members of JpegHuffman::State, whose linkage they share.
 
-/// The next bits, from the upper end on; below the first `count` of them stand those that follow, or zeros.
+/// Holds the next bits, from the upper end on; below the first `count` of them are those that follow, or zeros.
 struct HuffmanBits {
   uint64_t buffer = 0;
   int count = 0;
@@ -77,7 +77,7 @@ struct HuffmanBits {
     buffer <<= bits;
     count -= bits;
   }
-  /// 1 to 32.
+  /// Takes 1 to 32 bits.
   uint32_t Take(int bits) {
     const auto taken = static_cast<uint32_t>(buffer >> (64 - bits));
     Drop(bits);

@@ -27,8 +27,8 @@ class JpegHuffman {
   /// libjpeg makes no pixels of the others.
   void WantColumns(unsigned first, unsigned end);
 
-  /// After TakeOver: whether there were several bytes 0xFF in place of one before a zero. libjpeg decodes these in two
-  /// ways, by how many bytes follow, and does not warn.
+  /// After TakeOver, returns whether there were several bytes 0xFF in place of one before a zero. The library libjpeg
+  /// decodes these in two ways, by how many bytes follow, and does not warn.
   bool doubled_ff() const;
 
  private:

@@ -6,7 +6,7 @@
 
 #include "decode/jpeg_internal.h"
 
-/// The tables by which JpegHuffman decodes: one look-up gives one or two coefficients.
+/// These are the tables by which JpegHuffman decodes: one look-up gives one or two coefficients.
 
 namespace millrace {
 
@@ -75,7 +75,8 @@ struct HuffmanPair {
   uint8_t bits;  // of both. 0: not even the first is whole
 };
 
-/// The table of a file for coefficients of AC: most codes are short, and each look-up waits for the one before it.
+/// This is the table of a file for coefficients of AC: most codes are short, and each look-up waits for the one before
+/// it.
 struct HuffmanPairs {
   HuffmanTable codes;
   std::array<HuffmanPair, 1 << kHuffmanLookBits> pairs;

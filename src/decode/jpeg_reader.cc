@@ -109,7 +109,7 @@ class JpegReader final : public RowReader {
 
  private:
   absl::Status ReadHeader(ByteSpan encoded);
-  /// For guard_.Run: all of these read on until they have what they want, or leave because the file ends.
+  /// These are for guard_.Run: all of them read on until they have what they want, or leave because the file ends.
   void ReadOn();
   JDIMENSION ReadRows(JSAMPARRAY rows, JDIMENSION count);
   absl::Status UseTiles(Region* region, int denominator);
@@ -148,7 +148,7 @@ void JpegReader::Close() {
 }
 
 absl::Status JpegReader::ReadHeader(ByteSpan encoded) {
-  // A new object for each image: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be
+  // Each image gets a new object: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be
   // decoded with those of the image before.
   Close();
   guard_.Attach(reinterpret_cast<j_common_ptr>(&jpeg_));
@@ -200,7 +200,7 @@ bool JpegReader::MustReadAgain(const absl::Status& outcome) {
   return plain_next_;
 }
 
-// Goes on with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
+// Continues with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
 absl::Status JpegReader::UseTiles(Region* region, int denominator) {
   // Most files are excluded by this, before they are searched for markers.
   if (reading_ == JpegReading::kAll || plain_ || unmarked_ || jpeg_.restart_interval == 0 ||
@@ -238,7 +238,7 @@ uint64_t JpegReader::held_bytes() const {
   return blocks * sizeof(JBLOCK);
 }
 
-// For guard_.Run, as the next one.
+// This is for guard_.Run, as the next one.
 void JpegReader::SetScale(int denominator) {
   jpeg_.scale_num = 1;
   jpeg_.scale_denom = static_cast<unsigned>(denominator);

@@ -24,7 +24,7 @@ class Coefficients {
   }
 
   absl::Status Read(ByteSpan encoded, uint64_t memory_bytes);
-  /// True if the coefficients are all that there is to show, and libjpeg does not warn of them.
+  /// Returns true if the coefficients are all that there is to show, and libjpeg does not warn of them.
   bool AreWhole() const { return guard_.warnings() == head_warnings_ && !LacksCoefficients(jpeg_); }
   /// Returns whether one scan may hold the blocks of all components.
   bool CanInterleave() const;

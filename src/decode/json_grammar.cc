@@ -176,7 +176,7 @@ class JsonGrammar {
     return std::all_of(digits.begin(), digits.end(), [](char digit) { return HexValue(digit) >= 0; });
   }
 
-  // A character of UTF-8, be it half of a surrogate pair, as Python's "surrogatepass" takes it.
+  // Parses a character of UTF-8, be it half of a surrogate pair, as Python's "surrogatepass" takes it.
   bool Character() {
     const std::string_view rest = text_.substr(at_);
     size_t length = Utf8SequenceLength(rest);

@@ -61,7 +61,7 @@ bool IsUnknownCritical(std::string_view name) {
          std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown);
 }
 
-// True if Pillow calls the chunk cut off: it has fewer bytes than its meaning takes.
+// Returns true if Pillow calls the chunk cut off: it has fewer bytes than its meaning takes.
 bool IsTooShort(const PngChunk& chunk, const PngHead& head) {
   struct Least {
     std::string_view name;

@@ -29,7 +29,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-/// The most that an image may need that must be held: packing has no budget to ask, and sets kReencodeBytes aside.
+/// An image that must be held may need at most this: packing has no budget to ask, and sets kReencodeBytes aside.
 constexpr uint64_t kCoefficientBytes = uint64_t{256} << 20;
 
 constexpr size_t kEndOfPngHeader = 33;  // the signature and IHDR

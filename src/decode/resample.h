@@ -87,7 +87,7 @@ class StreamResizer {
     }
   }
 
-  /// True once every output row was emitted.
+  /// Returns true once every output row was emitted.
   bool done() const { return next_output_ == vertical_->outputs(); }
 
   static constexpr size_t kMaxRingBytes = size_t{64} << 20;

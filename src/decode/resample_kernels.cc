@@ -182,7 +182,7 @@ HWY_INLINE hn::Vec<BlendTag> LoadWords(const uint8_t* HWY_RESTRICT numbers) {
   return hn::PromoteTo(BlendTag(), hn::LoadU(hn::Rebind<uint8_t, BlendTag>(), numbers));
 }
 
-/// The weighted sums of as many numbers of the rows as a vector of words has, shifted by `kShift` and rounded.
+/// Returns the weighted sums of as many numbers of the rows as a vector of words has, shifted by `kShift` and rounded.
 template <int kShift, typename Number>
 HWY_INLINE hn::Vec<BlendTag> BlendVector(const Number* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights,
                                          int taps, size_t x) {

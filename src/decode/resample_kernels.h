@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The inner loops of resizing and packing, in SIMD for the best instruction set of the machine (Google Highway, chosen
-/// at run time). Every instruction set gives the same result: sums are of integers, and floating-point numbers are
-/// multiplied and added in two steps that IEEE 754 defines. Pointers need no alignment.
+/// These are the inner loops of resizing and packing, in SIMD for the best instruction set of the machine (Google
+/// Highway, chosen at run time). Every instruction set gives the same result: sums are of integers, and floating-point
+/// numbers are multiplied and added in two steps that IEEE 754 defines. Pointers need no alignment.
 
 namespace millrace::kernels {
 

@@ -23,7 +23,7 @@ inline constexpr size_t kMaxCodecBytes = size_t{4} << 30;
 
 absl::Status CheckImageSize(int64_t width, int64_t height);
 
-/// The part of an image that is needed, in pixels after shrinking; right and bottom are one past the last.
+/// Describes the part of an image that is needed, in pixels after shrinking; right and bottom are one past the last.
 struct Region {
   int left = 0;
   int top = 0;
@@ -92,9 +92,9 @@ class RowReader {
   /// it.
   virtual uint64_t warnings() const { return 0; }
 
-  /// True if the image in hand, whose calls have ended with `outcome`, was read in a fast way and shows faults: the
-  /// plain way might show something else. Then the caller repeats all calls from Open on. That time the reader takes
-  /// the plain way, which decides. Sound images are never read twice.
+  /// Returns true if the current image, whose calls have ended with `outcome`, was read in a fast way and shows faults:
+  /// the plain way might show something else. Then the caller repeats all calls from Open on. That time the reader
+  /// takes the plain way, which decides. Sound images are never read twice.
   virtual bool MustReadAgain(const absl::Status& /*outcome*/) { return false; }
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// One entry of a list of transforms, as it was asked for.
+/// This is one entry of a list of transforms, as it was asked for.
 struct ImageTransform {
   /// Each kind says what its `numbers` are.
   enum class Kind : uint8_t {

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// The beginning of a value, in quotes, for a message: what is not printable ASCII becomes "?".
+/// Returns the beginning of a value, in quotes, for a message: characters that are not printable ASCII become "?".
 std::string QuotedValue(std::string_view value);
 
 /// Returns DataLoss unless it is UTF-8.

@@ -19,7 +19,7 @@ constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
 constexpr absl::Duration kMaxSkew = absl::Minutes(15);
 constexpr uint64_t kMaxExpiry = 7 * 24 * 3600;
 
-/// The claims of a signature, from either place.
+/// Holds the claims of a signature, from either place.
 struct Claim {
   bool presigned = false;
   std::string access_key;
@@ -210,7 +210,7 @@ std::string WithoutSignature(std::string_view target) {
   return out;
 }
 
-/// The path with every byte escaped as SigV4 wants: clients may send it otherwise than they sign it.
+/// Returns the path with every byte escaped as SigV4 wants: clients may send it otherwise than they sign it.
 std::string NormalisedTarget(const std::string& target) {
   const size_t question = target.find('?');
   const std::optional<std::string> path = UriDecode(std::string_view(target).substr(0, question));

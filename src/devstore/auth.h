@@ -19,7 +19,7 @@ struct AuthSettings {
   std::optional<std::string> body_hash;
 };
 
-/// The claims of a signed request about its body.
+/// Holds the claims of a signed request about its body.
 struct AuthResult {
   std::string payload_hash = std::string(kUnsignedPayload);  // x-amz-content-sha256: a hash, or a mode
   // These serve for the signatures of chunks:

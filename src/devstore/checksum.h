@@ -12,7 +12,8 @@
 
 namespace millrace {
 
-/// The additional checksums of S3 that devstore supports. (SHA-1 and the newest ones are refused with NotImplemented.)
+/// These are the additional checksums of S3 that devstore supports. (SHA-1 and the newest ones are refused with
+/// NotImplemented.)
 enum class ChecksumAlgorithm { kCrc32, kCrc32c, kCrc64Nvme, kSha256 };
 
 inline constexpr std::array kChecksumAlgorithms = {ChecksumAlgorithm::kCrc32, ChecksumAlgorithm::kCrc32c,
@@ -20,7 +21,7 @@ inline constexpr std::array kChecksumAlgorithms = {ChecksumAlgorithm::kCrc32, Ch
 
 /// Returns "CRC32", "CRC32C", "CRC64NVME", "SHA256": in x-amz-checksum-algorithm, and after "Checksum" in XML.
 std::string_view ChecksumName(ChecksumAlgorithm algorithm);
-/// "x-amz-checksum-crc32" ...
+/// Returns "x-amz-checksum-crc32" ...
 std::string_view ChecksumHeader(ChecksumAlgorithm algorithm);
 /// Finds it by name (any case) or header (lower case).
 std::optional<ChecksumAlgorithm> FindChecksumAlgorithm(std::string_view name_or_header);

@@ -45,8 +45,11 @@ struct DevstoreOptions {
   std::function<void(std::string_view)> access_log;
 };
 
-/// An S3-compatible server in this process, with event loops and threads of its own, for development and tests. Serves
-/// from Start until it is destroyed, which closes all connections. Thread-safe.
+/// This is an S3-compatible server in this process, with event loops and threads of its own, for development and tests.
+/// It serves from Start until it is destroyed, which closes all connections. Thread-safe.
+///
+///   ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> store, Devstore::Start({.root = "mem:", .buckets = {"data"}}));
+///   // clients use store->url(), for example "http://127.0.0.1:9000"
 class Devstore {
  public:
   /// Returns InvalidArgument for options that make no sense, NotFound if the root is not a folder, AlreadyExists if the
@@ -62,7 +65,7 @@ class Devstore {
   /// file.
   const std::string& ca_file() const;
 
-  /// Answers so far, by method and HTTP status (0: cut before the head).
+  /// Returns the number of answers so far, by method and HTTP status (0: cut before the head).
   std::map<std::pair<std::string, int>, uint64_t> counters() const;
 
   /// Returns how often each of the options' faults was injected.

@@ -27,7 +27,7 @@ constexpr size_t kMaxKey = 1024;
 /// A folder that changed within this time may change again without a new time: clocks of file systems tick slowly.
 constexpr int64_t kRacyNs = 100'000'000;
 
-// The ctime: it changes with the names in the folder, and no program can set it back.
+// Returns the ctime: it changes with the names in the folder, and no program can set it back.
 int64_t ChangedNs(const struct stat& stat) {
   return NanosecondsOf(stat.st_ctim);
 }

@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path);
 /// Removes folders that hold no file, including `path` itself. False if something is left.
 bool RemoveEmptyFolders(const std::string& path);
 
-/// The results of ReadFolder, without links that lead out of a served folder, kept as long as the folders' times say
+/// Keeps the results of ReadFolder, without links that lead out of a served folder, as long as the folders' times say
 /// that nothing changed. Thread-safe. Remembers up to four million names.
 class DirCache {
  public:

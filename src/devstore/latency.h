@@ -21,7 +21,7 @@ struct LatencyModel {
   bool enabled() const { return first_byte_ms > 0 || tail_fraction > 0; }
 };
 
-/// A pure function: a run with the same seed and the same requests has the same delays.
+/// This is a pure function: a run with the same seed and the same requests has the same delays.
 std::chrono::nanoseconds FirstByteDelay(const LatencyModel& model, uint64_t seed, const RequestIdentity& request);
 
 /// Returns when to send the answer to a request that arrived at `arrived` and is delayed by `delay`. It is sent
@@ -48,7 +48,7 @@ class PrefixRates {
  public:
   explicit PrefixRates(uint64_t per_second) : per_second_(static_cast<double>(per_second)) {}  // 0: unlimited
 
-  /// False if there are too many requests. `key` is "bucket/key".
+  /// Returns false if there are too many requests. `key` is "bucket/key".
   bool Take(std::string_view key, std::chrono::steady_clock::time_point now);
 
  private:

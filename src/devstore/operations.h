@@ -11,8 +11,8 @@
 #include "devstore/storage.h"
 #include "net/http_server.h"
 
-/// The operations of S3: each takes a checked request and makes the answer, or an error of s3_error.h. Thread-safe,
-/// blocking.
+/// These are the operations of S3: each takes a checked request and makes the answer, or an error of s3_error.h.
+/// Thread-safe, blocking.
 
 namespace millrace {
 

@@ -16,8 +16,8 @@
 
 namespace millrace {
 
-/// The body of one request on its way in: removes its encoding and checks it against everything that the request says
-/// about it (length, SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
+/// Takes the body of one request as it comes: removes its encoding and checks it against everything that the request
+/// says about it (length, SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
 class RequestBody {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;

@@ -55,7 +55,7 @@ bool LeadsElsewhere(const FaultAction& error) {
 
 }  // namespace
 
-/// One request from its head to its answer.
+/// Holds one request from its head to its answer.
 struct S3Call {
   S3Call(std::string id, HttpResponder to) : request_id(std::move(id)), responder(std::move(to)) {}
 

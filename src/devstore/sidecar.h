@@ -26,8 +26,8 @@ std::string FieldOr(const Fields& fields, std::string_view name, std::string_vie
 void AppendAttributes(const ObjectAttributes& attributes, Fields* fields);
 ObjectAttributes ReadAttributes(const Fields& fields);
 
-/// Tells one state of a file from the others, so that a record is not used for a file that another program has put in
-/// its place.
+/// Distinguishes one state of a file from the others, so that a record is not used for a file that another program has
+/// put in its place.
 struct FileIdentity {
   uint64_t inode = 0;
   uint64_t size = 0;
@@ -43,7 +43,7 @@ std::string DerivedETag(const FileIdentity& identity);
 
 /// With a `changed_ns` of 0 it is a record of the file whatever its ctime is: a rename changes that.
 std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity);
-/// nullopt if the record is broken or belongs to another state of the file.
+/// Returns nullopt if the record is broken or belongs to another state of the file.
 std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity);
 
 /// Returns whether a key can be the path of a file below a bucket as it stands; if not, its object is stored in the

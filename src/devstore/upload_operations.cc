@@ -33,7 +33,7 @@ absl::StatusOr<Upload> FindUpload(OperationContext& context, const S3Request& re
   return context.storage.FindUpload(request.bucket, request.key, UploadId(request));
 }
 
-/// The algorithm that an upload was made for; parts must have their checksum by it.
+/// Returns the algorithm that an upload was made for; parts must have their checksum by it.
 std::optional<ChecksumAlgorithm> AlgorithmOf(const Upload& upload) {
   if (!upload.attributes.checksum) return std::nullopt;
   return upload.attributes.checksum->algorithm;

@@ -63,7 +63,7 @@ class Timer {
   std::shared_ptr<Impl> impl_;  // shared with the pending wait
 };
 
-/// A few loops; work is spread over them in turn.
+/// Holds a few loops; work is spread over them in turn.
 class EventLoops {
  public:
   explicit EventLoops(int count);

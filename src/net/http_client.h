@@ -16,8 +16,8 @@
 #include "net/proxy.h"
 #include "net/tls_identity.h"
 
-/// An HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended; retrying is
-/// the caller's.
+/// This is an HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended;
+/// retrying is the caller's.
 
 namespace millrace {
 
@@ -67,7 +67,7 @@ class HttpBodySink {
   static HttpBodySink IntoPlaces(const std::vector<MutableByteSpan>& places, std::function<void(uint64_t)> came = {}) {
     return {Kind::kBuffer, places.front(), 0, 0, std::move(came), {places.begin() + 1, places.end()}};
   }
-  /// Nowhere: the call fails with kRefused.
+  /// Writes the body nowhere: the call fails with kRefused.
   static HttpBodySink Refuse() { return {Kind::kRefuse, {}, 0, 0, {}, {}}; }
 
   Kind kind;
@@ -92,7 +92,7 @@ class HttpResponseHandler {
  public:
   virtual ~HttpResponseHandler() = default;
   virtual void OnPhase(HttpPhase phase) = 0;
-  /// The final response's head; says where the body goes. Not called when the call fails before.
+  /// The final response's head has come; returns where the body goes. It is not called when the call fails before.
   virtual HttpBodySink OnHead(const HttpResponseHead& head) = 0;
   /// This is the last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is
   /// touched afterwards. An exception that it throws is only logged.

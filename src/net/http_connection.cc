@@ -383,7 +383,7 @@ void HttpConnection::OnStreamEnd(const Error& error) {
 
 void HttpConnection::Complete() {
   ending_ = true;
-  // Bytes beyond the response, a body cut off, or a request not yet sent in full: nothing that could be continued.
+  // Nothing could be continued after bytes beyond the response, a body cut off, or a request not yet sent in full.
   const bool clean = begin_ == end_ && !result_.more && operations_ == 0 && head_sent_ == head_text_.size() &&
                      body_sent_ == job_->request.body.size();
   if (!clean) keep_alive_ = false;

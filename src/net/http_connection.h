@@ -72,9 +72,9 @@ class HttpConnectionOwner {
   virtual void OnEnded(const std::shared_ptr<HttpJob>& job) = 0;
 };
 
-/// A client's connection: connects, then carries one exchange after the other. On its loop's thread only. Whatever
-/// happens, each job ends once, and not before every pending operation on its memory has returned. A step that throws
-/// (too little memory) ends the job with kReset, as a break of the connection does.
+/// This is a client's connection: it connects, then carries one exchange after the other. It is used on its loop's
+/// thread only. Whatever happens, each job ends once, and not before every pending operation on its memory has
+/// returned. A step that throws (too little memory) ends the job with kReset, as a break of the connection does.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   /// `tls` is null for plain HTTP. `owner` outlives every job.

@@ -8,7 +8,8 @@
 #include "base/life_sign.h"
 #include "net/http_connection.h"
 
-// The body of a response: its bytes go to their sink out of the connection's buffer, or straight from the socket.
+// This file receives the body of a response: its bytes go to their sink out of the connection's buffer, or straight
+// from the socket.
 
 namespace millrace {
 

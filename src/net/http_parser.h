@@ -25,7 +25,7 @@ struct ParsedResponse {
   HttpResponseHead head;
   HttpBodyFraming framing = HttpBodyFraming::kNone;
   bool keep_alive = false;
-  /// A response before the final one (1xx): to be skipped.
+  /// Returns true for a response before the final one (1xx), which is to be skipped.
   bool interim() const { return head.status < 200; }
 };
 

@@ -15,8 +15,8 @@
 #include "net/http_message.h"
 #include "net/tls_identity.h"
 
-/// An HTTP/1.1 server on event loops: keep-alive, pipelining, chunked request bodies, 100-continue, TLS. It knows
-/// nothing of what is served: a handler gets requests and answers each with a head and a list of steps.
+/// This is an HTTP/1.1 server on event loops: keep-alive, pipelining, chunked request bodies, 100-continue, TLS. It
+/// knows nothing of what is served: a handler gets requests and answers each with a head and a list of steps.
 
 namespace millrace {
 
@@ -47,9 +47,9 @@ struct EndConnection {
 };
 using ReplyStep = std::variant<SendText, SendBytes, SendFile, SendPause, SendRate, EndConnection>;
 
-/// An answer. The server adds Date unless it has one, Content-Length and Connection. To a HEAD request (and with status
-/// 204 or 304) the bytes of the body are counted but not sent. When the body ends short of `content_length`, the
-/// connection is closed.
+/// This is an answer. The server adds Date unless it has one, Content-Length and Connection. To a HEAD request (and
+/// with status 204 or 304) the bytes of the body are counted but not sent. When the body ends short of
+/// `content_length`, the connection is closed.
 struct HttpReply {
   int status = 200;
   HttpHeaders headers;
@@ -67,7 +67,7 @@ uint64_t BodySize(const std::vector<ReplyStep>& body);
 
 class ServerConnection;
 
-/// The right to answer one request. Move-only. Dropped without Send, it closes the connection.
+/// This is the right to answer one request. Move-only. If it is dropped without Send, it closes the connection.
 class HttpResponder {
  public:
   explicit HttpResponder(std::shared_ptr<ServerConnection> connection);

@@ -15,6 +15,10 @@ namespace millrace {
 using MetricLabels = std::vector<std::pair<std::string_view, std::string_view>>;
 
 /// Holds metrics that are gathered from several places, and written in Prometheus's text format, version 0.0.4.
+///
+///   MetricsText text;
+///   text.Counter("millrace_requests_total", "Requests that were sent.", {{"method", "GET"}}, 12);
+///   text.Text();  // a HELP and a TYPE line, then: millrace_requests_total{method="GET"} 12
 class MetricsText {
  public:
   static constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";

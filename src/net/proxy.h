@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A server that passes requests on, and is itself spoken to over plain HTTP.
+/// Describes a server that passes requests on, and to which clients speak plain HTTP.
 struct HttpProxy {
   HttpEndpoint server;
   std::string authorization;  // the value of Proxy-Authorization, which is secret; "" = none

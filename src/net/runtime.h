@@ -17,13 +17,16 @@ struct RuntimeOptions {
 
 /// Holds the threads and memory that everything else borrows. The program makes it once (the CLI's main; one a process
 /// in Python) and passes it down. It must outlive its users. Members are thread-safe.
+///
+///   Runtime runtime({.io_threads = 1, .memory_bytes = uint64_t{1} << 30});
+///   Stores stores(runtime);
 class Runtime {
  public:
   explicit Runtime(const RuntimeOptions& options = {});
 
   MemoryBudget& memory() { return memory_; }
-  /// The budget from which decoders take memory for a moment, beside memory(), whatever loaders have reserved of that.
-  /// It is an eighth of that of memory(), but no less than the largest image may take.
+  /// Returns the budget from which decoders take memory for a moment, beside memory(), whatever loaders have reserved
+  /// of that. It is an eighth of that of memory(), but no less than the largest image may take.
   WaitingBudget& decode_memory() { return decode_memory_; }
   ThreadPool& cpu() { return cpu_; }
   EventLoops& loops() { return loops_; }

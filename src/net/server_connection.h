@@ -160,7 +160,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   bool awaits_continue_ = false;
   bool discarding_ = false;  // the answer is there; the rest of the request's body is dropped
 
-  // The answer.
+  // These belong to the answer.
   std::optional<HttpReply> reply_;
   bool replying_ = false;
   std::string head_;

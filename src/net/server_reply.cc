@@ -1,4 +1,4 @@
-// The half of a connection that answers; server_connection.cc has the other.
+// This file has the half of a connection that answers; server_connection.cc has the other.
 
 #include <linux/sockios.h>
 #include <openssl/err.h>
@@ -45,7 +45,7 @@ std::string_view MemoryOf(const ReplyStep& step) {
   return {};
 }
 
-/// Bytes sent at once under a pace: 2 ms worth, or less often 1 KiB where that is slower than that.
+/// Returns the bytes sent at once under a pace: 2 ms worth, or less often 1 KiB if that is slower.
 uint64_t PaceSlice(uint64_t rate) {
   return std::clamp<uint64_t>(rate / 500, std::clamp<uint64_t>(rate / 20, 1, 1024), uint64_t{1} << 20);
 }

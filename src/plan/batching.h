@@ -38,8 +38,9 @@ struct Batching {
   /// Returns the number of steps that are left after `consumed` samples of the epoch. 0 means that the epoch is over.
   uint64_t StepsFrom(uint64_t consumed) const;
 
-  /// One slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is `samples`;
-  /// kWrap, kShort: position repeats one of the epoch's first and must be delivered, but counts in no digest).
+  /// Describes one slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is
+  /// `samples`; kWrap, kShort: position repeats one of the epoch's first and must be delivered, but counts in no
+  /// digest).
   struct Slot {
     uint64_t position = 0;
     bool padding = false;

@@ -52,7 +52,7 @@ struct Mix {
   absl::Status Check() const;
 
   uint64_t items() const;
-  /// The stage at a global sample count; counts beyond 2^64 belong to the last one.
+  /// Returns the stage at a global sample count; counts beyond 2^64 belong to the last one.
   const Stage& StageAt(unsigned __int128 count) const;
   /// Returns the number of samples of each part in an epoch: its share of each of the epoch's phases, rounded down or
   /// up alternately (apportion.h). Epochs thereby make up for each other. kIndependent: the average, rounded.

@@ -35,7 +35,7 @@ class MixOrder {
   Draw At(uint64_t position) const;
   /// Returns size() if the draw is not of this epoch, or if draws have no inverse.
   uint64_t PositionOf(const Draw& draw) const;
-  /// The positions of all draws of the item, ascending. If draws have no inverse, this goes through the epoch.
+  /// Returns the positions of all draws of the item, ascending. If draws have no inverse, this walks through the epoch.
   std::vector<uint64_t> Positions(uint64_t item) const;
   /// Returns the first of these from `from` on; size() if there is none.
   uint64_t NextPosition(uint64_t item, uint64_t from) const;

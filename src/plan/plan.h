@@ -25,6 +25,10 @@ struct Draw {
 /// it is a bijection between positions and samples, both 0 .. size-1. With a mix, it is one between positions and
 /// draws. At and PositionOf are O(1) in time and memory, except for one-window tables that a Cursor keeps. With a mix
 /// of n parts, they are O(log n) and O(n). Immutable and thread-safe. docs/plan.md describes the construction.
+///
+///   const Plan plan(samples, policy, seed, /*epoch=*/0);
+///   plan.At(0);  // the first sample of the epoch
+///   for (Plan::Cursor cursor(plan, rank, world); !cursor.done();) Use(cursor.Next());  // those of one rank
 class Plan {
  public:
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 60;
@@ -39,8 +43,8 @@ class Plan {
 
   uint64_t size() const;   // positions
   uint64_t items() const;  // the same, but for a mix
-  /// False if every draw is independent of earlier ones (Draws::kReplacement, kIndependent): then positions are found
-  /// by going through the epoch.
+  /// Returns false if every draw is independent of earlier ones (Draws::kReplacement, kIndependent): then positions are
+  /// found by a walk through the epoch.
   bool invertible() const;
   Draw DrawAt(uint64_t position) const;                                   // position < size()
   uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // position < size()
@@ -48,7 +52,7 @@ class Plan {
   uint64_t PositionOf(uint64_t item) const;
   /// Returns the first position of the item from position `from` on; size() if it does not come there.
   uint64_t NextPosition(uint64_t item, uint64_t from) const;
-  /// The position of a draw; size() if it is not of this epoch or the plan is not invertible.
+  /// Returns the position of a draw; size() if it is not of this epoch or the plan is not invertible.
   uint64_t PositionOf(const Draw& draw) const;
   /// Returns all positions of the item in this epoch, ascending.
   std::vector<uint64_t> Positions(uint64_t item) const;

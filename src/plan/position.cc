@@ -24,7 +24,7 @@ bool TakeField(std::string_view* text, std::string_view* token) {
   return true;
 }
 
-/// The one way to write a number: no sign, no blanks, no leading zeros; in base 16 lower-case.
+/// There is one way to write a number: no sign, no blanks, no leading zeros; in base 16 lower-case.
 bool ParseNumber(std::string_view text, int base, uint64_t* value) {
   const bool digits = std::all_of(text.begin(), text.end(), [base](char c) {
     return (c >= '0' && c <= '9') || (base == 16 && c >= 'a' && c <= 'f');

@@ -40,7 +40,7 @@ struct Position {
   std::optional<Stage> stage = std::nullopt;
 
   std::string ToString() const;
-  /// InvalidArgument when the text is not a position or is of a version that this program does not know.
+  /// Returns InvalidArgument when the text is not a position or is of a version that this program does not know.
   static absl::StatusOr<Position> Parse(std::string_view text);
 };
 

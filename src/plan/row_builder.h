@@ -25,8 +25,8 @@ class RowBuilder {
   RowBuilder(const RowSpec& spec, Sink sink);
   ~RowBuilder();
 
-  /// The next sample; they come in ascending order. OutOfRange where it is too long and such are refused. Other errors
-  /// are the sink's.
+  /// Takes the next sample; they come in ascending order. Returns OutOfRange if it is too long and such are refused.
+  /// Other errors are the sink's.
   absl::Status Add(uint64_t sample, uint64_t tokens);
   /// Call this after the last sample.
   absl::Status Finish();

@@ -54,7 +54,8 @@ int64_t UnZigZag(uint64_t value) {
   return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
 }
 
-// False when segments of a sample overlap: they are read in this order, each from where the one before has ended.
+// Returns false when segments of a sample overlap: they are read in this order, each from where the one before has
+// ended.
 bool AddStoredOrder(RowGroup* group) {
   group->stored.resize(group->segments.size());
   for (uint32_t row = 0; row < group->rows(); ++row) {

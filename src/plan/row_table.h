@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "plan/row_spec.h"
 
-/// The rows that were made once, as they are kept: docs/formats/packs.md. Pure.
+/// Holds the rows that were made once, as they are kept (docs/formats/packs.md). Pure.
 
 namespace millrace {
 

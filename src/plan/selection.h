@@ -12,6 +12,12 @@ namespace millrace {
 /// Holds some of the numbers 0 .. universe-1, in ascending order. `At` numbers the members, `RankOf` is its inverse.
 /// Both take constant time, except a RankOf of few members, which takes O(log members). Immutable and thread-safe.
 ///
+///   Selection::Builder builder(/*universe=*/100);
+///   for (const uint64_t number : {3, 7, 50}) builder.Add(number);
+///   const Selection chosen = std::move(builder).Finish();
+///   chosen.At(1);       // 7
+///   chosen.RankOf(50);  // 2
+///
 /// The memory depends on the number of members. Up to 10 members for each 65,536 numbers take 4 bytes each (beyond 2^32
 /// numbers, half as many take 6 bytes each). More members take 20 bytes for each 65,536 numbers. In addition, a stretch
 /// of these with up to 4,096 members takes 2 bytes a member; one with more takes a bit and a thirtieth for each number.
@@ -75,11 +81,11 @@ class Selection {
 
 class Selection::Builder {
  public:
-  /// For members of `first` .. universe-1; first is a multiple of kChunk. universe <= 2^48.
+  /// Builds from members of `first` .. universe-1; first is a multiple of kChunk. universe <= 2^48.
   explicit Builder(uint64_t universe, uint64_t first = 0);
 
   void Add(uint64_t number);  // larger than all before, within the bounds
-  /// Goes on with the members of `next`, which all are larger, at least by being of later chunks.
+  /// Continues with the members of `next`, which all are larger, at least by being of later chunks.
   void Append(Builder next);
   Selection Finish() &&;
 

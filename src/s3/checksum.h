@@ -9,8 +9,8 @@
 #include "net/http_message.h"
 #include "s3/object.h"
 
-/// The checksums of objects, and of their parts, that stores keep. Source: Amazon S3 User Guide, "Checking object
-/// integrity".
+/// These functions handle the checksums of objects, and of their parts, that stores keep. Source: Amazon S3 User Guide,
+/// "Checking object integrity".
 
 namespace millrace {
 
@@ -20,11 +20,11 @@ namespace millrace {
 /// checksums (COMPOSITE).
 std::optional<ObjectChecksum> WholeObjectChecksum(const HttpHeaders& headers);
 
-/// The checksum of the parts' checksums (COMPOSITE), where that is what the store keeps of the whole object.
+/// Returns the checksum of the parts' checksums (COMPOSITE), if that is what the store keeps of the whole object.
 std::optional<ObjectChecksum> CompositeChecksum(const HttpHeaders& headers);
 
-/// The checksum of the bytes of one part, from the answer to a range that is just that part. S3 sends it of objects
-/// whose own is COMPOSITE; what comes without that word may be of something else, and is passed over.
+/// Returns the checksum of the bytes of one part, from the answer to a range that is just that part. S3 sends it of
+/// objects whose own is COMPOSITE. A checksum without that word may be of something else, and is passed over.
 std::optional<ObjectChecksum> PartChecksum(const HttpHeaders& headers);
 
 /// Returns the digest of `bytes`, in the form of ObjectChecksum.
@@ -41,7 +41,7 @@ uint64_t CrcOfDigest(std::string_view digest);
 /// Returns "CRC32C", ...: for messages.
 std::string_view ChecksumKindName(ObjectChecksum::Kind kind);
 
-/// The header in which it is sent and comes, "x-amz-checksum-crc32c"; of CRCs only.
+/// Returns the header in which it is sent and comes, "x-amz-checksum-crc32c"; for CRCs only.
 std::string ChecksumHeaderName(ObjectChecksum::Kind kind);
 /// Returns the value of that header.
 std::string ChecksumHeaderValue(const ObjectChecksum& checksum);

@@ -35,7 +35,7 @@ int Permits(const S3Config& config, size_t loops) {
 
 HttpClientOptions HttpOptions(const S3Config& config, size_t loops) {
   HttpClientOptions options;
-  // A few more than operations: second requests do not wait for a connection.
+  // There are a few more connections than operations, so that second requests do not wait for one.
   options.max_connections = Permits(config, loops) + Permits(config, loops) / 8 + 1;
   options.ca_file = config.ca_file;
   options.proxies = config.proxies;

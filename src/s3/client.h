@@ -35,8 +35,8 @@ struct S3Config {
   std::string encryption_key;   // of KMS: its id or ARN; "": the bucket's or the account's
   bool requester_pays = false;  // these credentials pay for requests to buckets that ask for it
 
-  // For all loops together. A little less than what it takes to make the requests that S3 promises for a prefix (5,500
-  // a second) when each takes a tenth of a second.
+  // This is for all loops together. It is a little less than what it takes to make the requests that S3 promises for a
+  // prefix (5,500 a second) when each takes a tenth of a second.
   int max_connections = 512;
   int max_attempts = 10;  // of one request
   // Allows up to five times as many while other requests succeed. It is off once a user has set the number.
@@ -58,7 +58,12 @@ struct S3CopySource {
   std::string etag;   // empty: any version
 };
 
-/// Speaks the S3 protocol over HTTP/1.1. This is the only place in Millrace that retries. Asynchronous and thread-safe;
+/// Speaks the S3 protocol over HTTP/1.1. This is the only place in Millrace that retries.
+///
+///   S3Client client(runtime, config);
+///   client.Get("bucket", "key", buffer, {.range = {0, buffer.size()}}, [](absl::StatusOr<GetResult> result) { ... });
+///
+/// Asynchronous and thread-safe;
 /// callbacks run on event loops, exactly once, and must not block. The thread that calls Put or UploadPart computes the
 /// checksum of a body, and its SHA-256 if it is signed, before they return. The destructor cancels requests and waits
 /// for their callbacks.
@@ -110,10 +115,10 @@ class S3Client {
                       ByteRange range, PutCallback done, std::stop_token stop = {});
   void CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                          std::vector<std::string> part_etags, PutCallback done, CompleteOptions options = {});
-  /// Until none of the upload's parts is left, as far as these credentials can see (s3/abort_exchange.h).
+  /// Aborts until none of the upload's parts is left, as far as these credentials can see (s3/abort_exchange.h).
   void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
 
-  /// The checksum that an upload of parts is to have; nullopt: none.
+  /// Returns the checksum that an upload of parts is to have, or nullopt for none.
   std::optional<ObjectChecksum::Kind> upload_checksum() const;
   const RequestCounters& counters() const;
 

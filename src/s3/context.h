@@ -49,7 +49,7 @@ class S3Context {
   CredentialsProvider& Session(std::string_view bucket);
 
   S3Address Address(std::string_view bucket, std::string_view key) const;
-  /// The region that signs requests about the bucket: it is in the ARN of an access point, else it is learned.
+  /// Returns the region that signs requests about the bucket: it is in the ARN of an access point, else it is learned.
   std::string Region(std::string_view bucket) const;
   /// Returns InvalidArgument, with the remedy, if the settings do not admit a request about it (s3/bucket_name.h).
   absl::Status CheckBucket(std::string_view bucket) const;
@@ -59,7 +59,7 @@ class S3Context {
   bool secure() const { return !endpoint_ || endpoint_->server.tls || IsLoopback(endpoint_->server.host); }
   /// Returns whether requests go out over plain HTTP.
   bool plain() const { return endpoint_ && !endpoint_->server.tls; }
-  /// False when nothing is new: the region is the one already in use.
+  /// Returns false when nothing is new: the region is the one already in use.
   bool LearnRegion(std::string_view bucket, std::string_view region);
 
   /// Returns whether any server has ever answered: if not, the endpoint is more likely wrong than broken.

@@ -37,10 +37,10 @@ struct S3ErrorRule {
 /// AWS's documentation.
 const std::vector<S3ErrorRule>& S3ErrorRules();
 
-/// The verdict on an answer with `http_status` and the <Code> of its body ("" without one).
+/// Returns the verdict on an answer with `http_status` and the <Code> of its body ("" without one).
 S3Verdict ClassifyS3Error(int http_status, std::string_view code);
 
-/// The <Code> of the store's answer that made this error, such as "NoSuchBucket"; "" where none did. Programs
+/// Returns the <Code> of the store's answer that made this error, such as "NoSuchBucket"; "" if none did. Programs
 /// distinguish errors by it, not by the text.
 std::string S3CodeOf(const absl::Status& status);
 void SetS3Code(absl::Status* status, std::string_view code);

@@ -242,7 +242,7 @@ S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   Failure failure{status, error.value_or(S3ErrorBody{}), {}};
   failure.verdict = ClassifyS3Error(status, failure.body.code);
   error_code_ = failure.body.code;
-  // No answer of S3, but of a server in front of it, in words of its own.
+  // The answer is not of S3, but of a server in front of it, in words of its own.
   speaks_https_ =
       status == 400 && error_code_.empty() && context_.plain() && result.text.find("HTTPS") != result.text.npos;
   not_of_s3_ = status >= 400 && status < 500 && whole && !error && !result.text.empty() && !speaks_https_;

@@ -70,7 +70,7 @@ class S3Exchange {
     absl::Duration extra_timeout = absl::ZeroDuration();  // the answer may be so much later than usual
   };
 
-  /// An answer that is an error.
+  /// Describes an answer that is an error.
   struct Failure {
     int http_status = 0;
     S3ErrorBody body;
@@ -83,15 +83,15 @@ class S3Exchange {
   // The verbs define these.
   virtual bool NeedsBucket() const { return true; }
   virtual bool NeedsKey() const { return true; }
-  /// True if requests about a directory bucket are signed by its session.
+  /// Returns true if requests about a directory bucket are signed by its session.
   virtual bool UsesSession() const { return true; }
   virtual absl::Status CheckArguments() { return absl::OkStatus(); }
   virtual Draft MakeDraft() = 0;
-  /// The head of a 2xx answer. By default its body is text.
+  /// The head of a 2xx answer has come. By default its body is text.
   virtual HttpBodySink OnSuccessHead(const HttpResponseHead&) { return HttpBodySink::Text(kMaxAnswerBytes); }
-  /// A whole 2xx answer.
+  /// A whole 2xx answer has come.
   virtual S3Step OnSuccess(HttpResult result, absl::Time now) = 0;
-  /// An error answer that the verb understands better than the table; nullopt leaves it to the table.
+  /// Interprets an error answer that the verb understands better than the table; nullopt leaves it to the table.
   virtual std::optional<S3Step> OnFailure(const Failure&, absl::Time) { return std::nullopt; }
   /// The connection failed; `result` says how many bytes are good.
   virtual std::optional<S3Step> OnCut(const HttpResult&, absl::Time) { return std::nullopt; }
@@ -121,7 +121,7 @@ class S3Exchange {
     failing_since_.reset();
   }
 
-  /// InvalidArgument unless parts of uploads may have that number, and the upload has an id.
+  /// Returns InvalidArgument unless parts of uploads may have that number, and the upload has an id.
   static absl::Status CheckPart(std::string_view upload_id, int number);
 
   /// An attempt whose outcome is unknown may have been carried out by the store.
@@ -147,7 +147,7 @@ class S3Exchange {
 
   void Sign(HttpRequestHead& request, std::string_view payload_hash, absl::Time now) const;
   S3Step Judge(HttpResult result, absl::Time now);
-  /// Nullopt: the store is not away.
+  /// Returns nullopt if the store is not away.
   std::optional<S3Step> WaitOutOutage(absl::StatusCode code, std::string_view what, absl::Time now);
   void WarnOfDelay(absl::Duration wait, absl::Time now);
   std::string Subject() const;

@@ -28,7 +28,7 @@ struct ContentRange {
   uint64_t total = 0;
 };
 
-/// "bytes 0-9/1234".
+/// Parses "bytes 0-9/1234".
 std::optional<ContentRange> ParseContentRange(std::string_view text) {
   if (!text.starts_with("bytes ")) return std::nullopt;
   const char* at = text.data() + 6;
@@ -249,7 +249,7 @@ S3Step GetExchange::VerifyStored(absl::Time now) {
     context().SetEtagsOpaque();
     return Succeed();
   }
-  // Not counted as a failure of the store: most likely its ETags are no MD5s.
+  // This is not counted as a failure of the store: most likely its ETags are not MD5s.
   const bool first_doubt = stored_checksum_->kind == ObjectChecksum::Kind::kMd5 && last_digest_.empty();
   last_digest_ = std::move(digest);
   if (first_doubt) {

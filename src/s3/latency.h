@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// A distribution of durations that forgets: each bucket is 9 % wide, and what was seen lately counts most.
+/// Keeps a distribution of durations that forgets: each bucket is 9 % wide, and recent durations count most.
 class Durations {
  public:
   void Add(absl::Duration duration);
@@ -44,7 +44,7 @@ class Hedging {
   /// Returns how long to wait for a first byte before a second request. The time is infinite while the store is not
   /// known well enough, or an allowance is used up.
   absl::Duration Delay();
-  /// To be called when that time is over: whether the second request may be sent now.
+  /// Call this when that time is over. Returns whether the second request may be sent now.
   bool Take();
 
   void OnFirstByte(absl::Duration after);            // of the first to answer

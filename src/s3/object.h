@@ -14,7 +14,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// The vocabulary of object stores: what every ObjectStore and the S3 client take and answer. Plain data.
+/// This is the vocabulary of object stores: what every ObjectStore and the S3 client take and answer. Plain data.
 
 namespace millrace {
 

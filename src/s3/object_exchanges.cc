@@ -74,7 +74,7 @@ void AddChecksum(HttpHeaders& headers, const ObjectChecksum& checksum) {
 
 void AddCondition(HttpHeaders& headers, bool only_if_absent, const std::string& if_match) {
   if (only_if_absent) headers.Add("If-None-Match", "*");
-  // Without quotes, as the AWS CLI sends it: Ceph compares it as it is.
+  // It has no quotes, as the AWS CLI sends it: Ceph compares it as it is.
   if (!if_match.empty()) headers.Add("If-Match", if_match);
 }
 
@@ -121,7 +121,7 @@ S3Exchange::Draft HeadExchange::MakeDraft() {
   return draft;
 }
 
-/// The object's size; and, of an answer about its first part, that of the parts.
+/// Returns the object's size; and, of an answer about its first part, that of the parts.
 std::optional<uint64_t> HeadExchange::SizeFrom(const HttpResponseHead& head) {
   if (head.status != 206) return head.content_length;
   const std::optional<uint64_t> size = TotalOfContentRange(head.headers.Find("content-range").value_or(""));

@@ -5,7 +5,7 @@
 
 #include "s3/exchange.h"
 
-/// The exchanges of one object but GET: HEAD, DELETE and the writing ones.
+/// These are the exchanges of one object except GET: HEAD, DELETE and the writing ones.
 
 namespace millrace {
 
@@ -56,8 +56,8 @@ class WriteExchange : public S3Exchange {
 
   virtual Draft WriteDraft() = 0;
   virtual S3Step OnWritten(HttpResult result, absl::Time now) = 0;
-  /// Tells our own object from another one. The ETag of objects that are encrypted with a key of KMS is no MD5, so a
-  /// checksum that the store keeps does as well.
+  /// Distinguishes our own object from another one. The ETag of objects that are encrypted with a key of KMS is no MD5,
+  /// so a checksum that the store keeps does as well.
   struct OwnMarks {
     std::string etag;                        // "" if it is not known
     std::optional<ObjectChecksum> checksum;  // of the whole object
@@ -65,8 +65,8 @@ class WriteExchange : public S3Exchange {
   };
   /// Asks for the object by HEAD. If it has one of the marks, the exchange succeeds, else it ends as `otherwise`.
   S3Step Confirm(OwnMarks own, Failure otherwise);
-  /// An answer of 412 to If-None-Match, or with `replaces` to If-Match: AlreadyExists or FailedPrecondition, unless the
-  /// object is our own.
+  /// Handles an answer of 412 to If-None-Match, or with `replaces` to If-Match: AlreadyExists or FailedPrecondition,
+  /// unless the object is our own.
   S3Step Exists(OwnMarks own, bool replaces, Failure failure);
   S3Step Written(std::string etag);
   const std::string& etag() const { return etag_; }

@@ -220,7 +220,7 @@ void S3Operation::OnCredentials(const absl::Status& status) {
 void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
   Report(phase);
   if (phase != RequestPhase::kQueued) ShowLife();  // it waits for a store that has failed
-  // A long wait in pieces, each with a sign of life.
+  // A long wait is made in pieces, each with a sign of life.
   const absl::Duration piece = phase == RequestPhase::kQueued ? wait : std::min(wait, kMostWithoutSign);
   timer_.emplace(home_.loop);
   timer_->Start(absl::ToChronoNanoseconds(piece), [this, left = wait - piece, phase] {

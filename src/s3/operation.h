@@ -23,7 +23,7 @@ class S3Gate {
  public:
   explicit S3Gate(int permits) : free_(permits) {}
 
-  /// False: `operation` gets its permit later, by OnPermit.
+  /// Returns false if `operation` gets its permit later, by OnPermit.
   bool Take(std::shared_ptr<S3Operation> operation);
   void Return();
 
@@ -61,7 +61,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   EventLoop& loop() { return home_.loop; }
   void Begin(std::stop_token stop);
   void Cancel();
-  /// False: it does not need one any more.
+  /// Returns false if it does not need one any more.
   bool OnPermit() noexcept;
 
  private:

@@ -32,7 +32,7 @@ class Pace {
 
   /// Zero: a turn was taken, the request goes out now. Otherwise it has to ask again after so long.
   absl::Duration TakeTurn(absl::Time now);
-  /// The answer to a request that went out at `sent`: throttled (503, 429, SlowDown), or any other.
+  /// Takes the answer to a request that went out at `sent`: throttled (503, 429, SlowDown), or any other.
   void OnAnswer(bool throttled, absl::Time sent, absl::Time now);
 
   bool throttled() const { return state_ != State::kRising; }

@@ -22,8 +22,8 @@ class SpanVerifier {
   /// They have come up to `end`.
   void Came(uint64_t end);
 
-  /// All bytes are there: the spans that do not match, in the order given. Only those are looked at that did not match
-  /// when they came, or of which one order of bytes brought not the whole.
+  /// Call this when all bytes are there. Returns the spans that do not match, in the order given. Only those are
+  /// checked that did not match when they came, or that did not come as a whole in one order of bytes.
   std::vector<ByteRange> Damaged();
 
   /// All bytes will come again.

@@ -65,13 +65,13 @@ absl::StatusOr<UploadPage> ParseUploadsXml(std::string_view xml);
 /// Returns the upload id of <InitiateMultipartUploadResult>.
 absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml);
 
-/// The ETag of <CompleteMultipartUploadResult>, without quotes.
+/// Returns the ETag of <CompleteMultipartUploadResult>, without quotes.
 absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml);
 
 /// Returns whether <ListPartsResult> has any <Part>.
 absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml);
 
-/// The ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
+/// Returns the ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
 absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml);
 
 /// <Tagging>.

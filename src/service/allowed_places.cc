@@ -69,8 +69,8 @@ absl::StatusOr<AllowedPlaces> AllowedPlaces::Below(const std::vector<std::string
 absl::Status AllowedPlaces::Check(std::string_view uri) const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ExpandBraces(uri));
   for (const std::string& name : names) {
-    // For S3 such a key is one like others, for some servers that speak its language another place. In a path, the
-    // kernel goes up from the target of a link, but lexically_normal goes up from the link.
+    // On S3 such a key is one like others, but for some compatible servers it is another place. In a path, the kernel
+    // goes up from the target of a link, but lexically_normal goes up from the link.
     if (LeadsUpwards(name)) {
       return absl::PermissionDeniedError(
           fmt::format("{}: the name leads out of its folder; name the data set without '..'", name));

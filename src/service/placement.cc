@@ -85,7 +85,7 @@ size_t Placement::LimitOf(size_t worker, Time now) const {
   return states_[worker].limited_until > now ? states_[worker].limit : SIZE_MAX;
 }
 
-// All streams for workers, spread over the workers that could take this one: stragglers have what they may have at
+// Spreads all streams for workers over the workers that could take this one: stragglers have what they may have at
 // most, the others the rest.
 Placement::Share Placement::ShareOf(size_t stream, Time now) const {
   std::vector<size_t> usable;
@@ -121,7 +121,7 @@ size_t Placement::MostOf(size_t worker, const Share& share, Time now) const {
   return share.has_limits ? std::min(share.most, LimitOf(worker, now)) : share.most;
 }
 
-// The worker with fewer streams than it should have at least, or may have at most, whose hash is the highest.
+// Returns the worker with fewer streams than it should have at least, or may have at most, whose hash is the highest.
 std::optional<size_t> Placement::Best(size_t stream, bool for_least, const Share& share, Time now) const {
   std::optional<size_t> best;
   uint64_t best_score = 0;

@@ -53,7 +53,7 @@ class Placement {
   /// decodes it: by plan, or since no worker will have it now. A worker whose pause is over counts as present only
   /// after OnPresent.
   std::optional<size_t> Take(size_t stream, Time now);
-  /// True once: no worker would take a stream that is for workers.
+  /// Returns true once: no worker would take a stream that is for workers.
   bool FirstTimeAlone(size_t stream);
   /// Returns whether the stream should move, which has three reasons:
   ///   - its worker has more than its share, or is a straggler, and another worker takes the stream;
@@ -74,11 +74,11 @@ class Placement {
   std::optional<size_t> Hedge(size_t stream, bool opens, Time since, Time now);
   /// The second worker was faster: the stream is read from it from now on.
   void OnHedgeWon(size_t stream, size_t worker, Time now);
-  /// The first one was.
+  /// The first worker was faster.
   void OnHedgeLost(size_t stream, Time now);
   /// The first worker has failed, and the stream continues with the second one.
   void OnHedgeStays(size_t stream, size_t worker, Time now);
-  /// Neither: the stream has left the first one.
+  /// Neither worker has it: the stream has left the first one.
   void OnHedgeOver();
   /// Returns whether a stream should leave its worker at once. The program has waited for the stream since `since`, and
   /// another stream has since then shown that others are faster.

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// Tells the sessions of a worker that memory has become free: a batch was sent, or a loader has gone. A session that
-/// found too little memory waits for that. Thread-safe.
+/// Notifies the sessions of a worker that memory has become free: a batch was sent, or a loader has gone. A session
+/// that found too little memory waits for that. Thread-safe.
 class Releases {
  public:
   /// The count is read before a session looks for memory, so that it misses no release meanwhile.

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// The place of a stream's rows in a batch of the StepBoard: a call receives them there, from the socket. Thread-safe
-/// except for the rows.
+/// Gives the place of a stream's rows in a batch of the StepBoard: a call receives them there, from the socket.
+/// Thread-safe except for the rows.
 class RowsPlace {
  public:
   /// Describes the rows of an array, in their order.

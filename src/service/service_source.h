@@ -47,7 +47,8 @@ struct ServiceOptions {
 absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, const Source& source,
                                                              LoaderOptions options, const ServiceOptions& service);
 
-/// The errors of FeedFromWorkers that need neither a worker, nor a place where some are to be found, nor memory.
+/// Returns the errors of FeedFromWorkers that need neither a worker, nor a place where some are to be found, nor
+/// memory.
 absl::Status CheckFeedFromWorkers(const Source& source, LoaderOptions options, const ServiceOptions& service);
 
 }  // namespace millrace

@@ -50,7 +50,7 @@ class StepBoard {
   /// the values of the step exceed their bound, which Next then reports. Before this call, all calls that receive rows
   /// of the same stream and step into their place were cancelled, except the one that has brought `frame`.
   bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source);
-  /// The first step for which there is no slot: its rows would be received elsewhere, wait, and be copied.
+  /// Returns the first step for which there is no slot: its rows would be received elsewhere, wait, and be copied.
   uint64_t Room() const;
   /// Waits until there is a slot for the step, the board was stopped, or `limit` has passed.
   void AwaitRoom(uint64_t step, std::chrono::nanoseconds limit);
@@ -61,7 +61,7 @@ class StepBoard {
     Time since;                 // for the batch
     std::optional<Time> alone;  // since when only rows of this stream's source are missing; absent: others are, too
   };
-  /// nullopt: the program does not wait for these rows of `step`.
+  /// Returns nullopt if the program does not wait for these rows of `step`.
   std::optional<Wait> WaitFor(uint64_t step, uint64_t stream) const;
   /// There will be no rows of `step`, nor of later ones.
   void Fail(uint64_t step, absl::Status status);

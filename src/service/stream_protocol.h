@@ -82,9 +82,9 @@ class StreamProtocol {
   /// is kUnplaced.
   bool OnFailure(uint64_t attempt);
 
-  // A worker that takes long: the stream is opened a second time, at another one, from missing() on. Who is first with
-  // the batch of this step has the stream from then on, and the other session is closed.
-  /// kOpening or kStreaming, and not hedged yet.
+  // If a worker takes long, the stream is opened a second time, at another one, from missing() on. The worker that is
+  // first with the batch of this step has the stream from then on, and the other session is closed. The state is
+  // kOpening or kStreaming, and not hedged yet.
   void Hedge(size_t worker);
   bool hedged() const { return hedge_.has_value(); }
   /// The second opening failed, or is of no use any more. False: this attempt is none, or no hedge.

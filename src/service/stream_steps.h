@@ -44,8 +44,8 @@ class StreamSteps {
   /// Returns the number of rows of the trainer's batch. Streams may send some after these, which are discarded.
   uint64_t Rows(const Place& place) const { return batching_.Rows(place.consumed); }
 
-  /// The row of the trainer's batch that is row 0 of a stream's; row j of the stream is V j rows after it. It is not
-  /// always the stream's number: after a change of the world, a step may begin at any position.
+  /// Returns the row of the trainer's batch that is row 0 of a stream's; row j of the stream is V j rows after it. It
+  /// is not always the stream's number: after a change of the world, a step may begin at any position.
   uint64_t FirstRow(const Place& place, uint64_t stream) const;
 
   /// Returns the options of a stream's loader, which begins at `place`.

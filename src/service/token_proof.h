@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-/// A secret that clients and servers share, which both prove to know and neither sends: HMACs over random numbers of
-/// both sides. A client first asks for the server's proof, and asks for nothing else from a server that fails to give
-/// it. Every request then carries a proof of its own, which holds for nothing but that request to that server.
-/// Without TLS, a listener reads along, and may repeat to the same server what he has heard; he cannot ask for more.
+/// Clients and servers share a secret, which both prove to know and neither sends: HMACs over random numbers of both
+/// sides. A client first asks for the server's proof, and asks for nothing else from a server that fails to give it.
+/// Every request then carries a proof of its own, which holds for nothing but that request to that server. Without TLS,
+/// a listener reads along, and may repeat to the same server what he has heard; he cannot ask for more.
 
 /// In requests: the client's random number, for the server's proof; and the proof of the request.
 inline constexpr std::string_view kNonceHeader = "Millrace-Nonce";
@@ -44,7 +44,7 @@ class TokenKey {
  public:
   TokenKey(std::string token, std::string purpose);
 
-  /// The random number to ask with.
+  /// Returns the random number to ask with.
   const std::string& nonce() const { return nonce_; }
   /// Takes the server's proof. False if it is none: then the server does not know the token.
   bool Accept(std::string_view answer);

@@ -13,7 +13,7 @@ class WayDelay {
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::nanoseconds;
 
-  /// A batch that a stream had nothing to do but to wait for.
+  /// Describes a batch that a stream had nothing to do but to wait for.
   struct Answer {
     bool on_new_connection = false;  // its request has opened the connection
     Time sent{};                     // its request was handed to the loop,
@@ -31,8 +31,8 @@ class WayDelay {
   /// One answer may be late because a process was kept from its CPU.
   static constexpr int kInARow = 2;
 
-  /// True: the way has room. The first answer of a connection says nothing of that, in whichever way the connection was
-  /// made: with handshakes, slowly, and with a small window.
+  /// Returns true if the path has room. The first answer of a connection says nothing of that, in whichever way the
+  /// connection was made: with handshakes, slowly, and with a small window.
   bool Look(const Answer& answer) {
     if (answer.on_new_connection) return false;
     // A busy loop is as late with the answer as it was with the request.

@@ -20,7 +20,7 @@
 
 namespace millrace {
 
-/// The keys of workers that have proved to know the token. Thread-safe.
+/// Holds the keys of workers that have proved to know the token. Thread-safe.
 class WorkerKeys {
  public:
   explicit WorkerKeys(std::string token) : token_(std::move(token)) {}

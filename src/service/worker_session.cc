@@ -332,7 +332,7 @@ HttpReply WorkerSession::ReplyOf(Supplied supplied, bool compress) const {
   return reply;
 }
 
-// False: it does not get smaller, or there is no memory for it; then it is sent as it is.
+// Returns false if it does not get smaller, or there is no memory for it; then it is sent as it is.
 bool WorkerSession::Compress(HttpReply* reply) const {
   struct Packed {
     Reservation memory;
@@ -395,7 +395,7 @@ absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {
   return Source::OfRows(datasets_.stores(), samples, *spec.tokens, {.stop = datasets_.stop_token()});
 }
 
-// Until the request for the next batch is there; false: the session has been stopped.
+// Waits until the request for the next batch is there; returns false if the session has been stopped.
 bool WorkerSession::AwaitRequest() {
   Lock lock(mutex_);
   asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
@@ -447,7 +447,7 @@ void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   lock.unlock();
   const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(now - asked.mapped().since);
   reply.headers.Add(kWaitedHeader, std::to_string(waited.count()));
-  // Before the trainer has it, so that it never knows more than the counts.
+  // It is counted before the trainer has it, so that the trainer never knows more than the counts.
   ++counts_.batches;
   counts_.rows += rows;
   counts_.bytes += bytes;

@@ -19,15 +19,15 @@
 
 namespace millrace {
 
-/// An answer of a worker, with its version.
+/// Makes an answer of a worker, with its version.
 HttpReply WorkerReply(int status, std::string text);
 /// Does the same for an error of a loader.
 HttpReply WorkerReply(const absl::Status& status);
 
-/// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the
-/// loader when its request is there, so that memory is bounded by what the loader reserves. Batches leave in order, one
-/// after the other, unless one takes so long that the next one begins beside it (SendingTurns). Thread-safe; the server
-/// outlives it.
+/// This is a stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from
+/// the loader when its request is there, so that memory is bounded by what the loader reserves. Batches leave in order,
+/// one after the other, unless one takes so long that the next one begins beside it (SendingTurns). Thread-safe; the
+/// server outlives it.
 class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -45,13 +45,13 @@ class WorkerSession {
 
   /// Answers the request for batch `sequence`, now or later.
   void Ask(uint64_t sequence, HttpResponder responder, Time now);
-  /// Tells requests that have waited for a while that there is no batch yet.
+  /// Answers requests that have waited for a while that there is no batch yet.
   void Tick(Time now);
   /// Ends the session soon; requests are answered that the session is gone.
   void Stop();
   /// Nothing is in flight any more: Join does not wait.
   bool stopped() const;
-  /// Stop, and waits for what is in flight. Its owner calls it, once, before it lets go.
+  /// Stops, and waits for what is in flight. Its owner calls it, once, before it releases the session.
   void Join();
   /// When the last request came, or waited.
   Time last_used() const;

@@ -15,17 +15,17 @@ inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 29;
 /// chunk is not copied. Not thread-safe.
 class ByteGatherer {
  public:
-  /// The next chunk, in order; it must not change until Take has returned nothing.
+  /// Takes the next chunk, in order; it must not change until Take has returned nothing.
   void Begin(ByteSpan chunk) { chunk_ = chunk; }
 
-  /// The next `size` bytes, valid until the next call; nothing if they have not all come: call it again after the next
-  /// chunk. Memory is at most twice the bytes of the piece that have come.
+  /// Returns the next `size` bytes, valid until the next call; nothing if they have not all come: call it again after
+  /// the next chunk. Memory is at most twice the bytes of the piece that have come.
   std::optional<ByteSpan> Take(uint64_t size);
 
   /// Returns the offset in the stream at which the next piece begins.
   uint64_t position() const { return position_; }
 
-  /// Bytes that have come and are in no piece yet; meaningful after Take has returned nothing.
+  /// Returns the bytes that have come and are in no piece yet; meaningful after Take has returned nothing.
   uint64_t held() const { return held_.size(); }
 
   /// Returns the memory of the pieces that come in several chunks.

@@ -7,7 +7,8 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// From the stored bytes of a field to its value, which is the same whatever format it was stored in. Pure.
+/// These functions turn the stored bytes of a field into its value, which is the same whatever format it was stored in.
+/// Pure.
 
 namespace millrace {
 

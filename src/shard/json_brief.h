@@ -20,7 +20,7 @@ inline std::string BriefJson(const nlohmann::json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// A name, in quotes.
+/// Returns a name, in quotes.
 inline std::string BriefName(std::string_view name) {
   return BriefJson(std::string(name.substr(0, kBriefBytes)));
 }

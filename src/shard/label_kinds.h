@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// "line 7: WHAT", as InvalidArgument; `word`: of rows that are no lines.
+/// Returns "line 7: WHAT", as InvalidArgument; `word` is for rows that are not lines.
 absl::Status WrongLine(uint64_t line, std::string_view what, std::string_view word = "line");
 
 /// Returns whether it is a whole number as it is printed, of at most 18 digits: "007" is a text.
@@ -51,7 +51,7 @@ class LabelKinds {
   /// characters 0 to 9 and A to Z.
   absl::Status Check() const;
   bool AllWhole() const { return whole_.count > 0 && texts_.count + odd_.count + padded_.count == 0; }
-  /// True if all labels are numbers, and at least one is not whole.
+  /// Returns true if all labels are numbers, and at least one is not whole.
   bool AreFloats() const {
     return may_be_floats_ && texts_.count == 0 && odd_.count + padded_.count > 0 && no_float_.count == 0;
   }

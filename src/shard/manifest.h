@@ -23,7 +23,7 @@ enum class ManifestFormat : uint8_t {
 /// Finds the format by the end of its name: .csv; .tsv; .jsonl, .ndjson, .manifest, .json.
 std::optional<ManifestFormat> ManifestFormatOf(std::string_view name);
 
-/// A column, or the members of one name and type: kept once for all its values.
+/// Describes a column, or the members of one name and type: kept once for all its values.
 struct ManifestColumn {
   std::string name;
   std::string_view encoding;  // kInt, kFloat, kText or kJson of field_value.h
@@ -72,7 +72,7 @@ enum class RowsName : uint8_t {
   kKeys,     // of samples of a data set that is there already: a file of labels
 };
 
-/// The meaning of quotes in CSV and TSV.
+/// Says what quotes mean in CSV and TSV.
 enum class CsvQuotes : uint8_t {
   kUsual,  // kMarks, unless there is an index already that says otherwise
   kMarks,  // around cells

@@ -34,12 +34,13 @@ std::optional<size_t> UsualLabelColumn(const std::vector<std::string>& names);
 /// "columns".
 std::string NoNameColumn(const ManifestColumns& columns, std::string_view of, const std::vector<std::string>& names);
 
-/// InvalidArgument if another name differs from that of the label in case only: it would be a second label, or a second
-/// field `cls`.
+/// Returns InvalidArgument if another name differs from that of the label in case only: it would be a second label, or
+/// a second field `cls`.
 absl::Status CheckLabelName(const std::vector<std::string>& names, size_t label, uint64_t line,
                             std::string_view word = "line");
 
-/// After the last row: gives the manifest the kind of its labels. InvalidArgument if they are mixed.
+/// Call this after the last row: it gives the manifest the kind of its labels. Returns InvalidArgument if they are
+/// mixed.
 absl::Status FinishLabels(const LabelKinds& labels, Manifest* manifest);
 
 }  // namespace millrace

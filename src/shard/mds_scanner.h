@@ -24,9 +24,9 @@ class MdsScanner final : public ShardScanner {
   /// After FeedHead, these return whether a sample has a `cls`, and how many there are.
   bool has_class() const;
   uint64_t samples() const { return samples_; }
-  /// The samples of a shard of that size, by its head alone, without CRCs and labels; may be called again.
-  /// InvalidArgument if the head does not say where the values are: several columns are of no fixed size, or samples
-  /// have keys. DataLoss if it does not fit the size.
+  /// Finds the samples of a shard of that size, by its head alone, without CRCs and labels; may be called again.
+  /// Returns InvalidArgument if the head does not say where the values are: several columns are of no fixed size, or
+  /// samples have keys. Returns DataLoss if it does not fit the size.
   absl::Status Outline(uint64_t shard_bytes, ShardSink sink);
 
  private:

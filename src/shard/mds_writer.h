@@ -23,7 +23,7 @@ MdsColumn MdsColumnFor(std::string_view name, FieldType type, std::string_view i
 /// names that are not UTF-8, that come twice, or that are `__key__`, and for too many of them.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> columns);
 
-/// The columns for samples like this one; images are recognised by their first bytes.
+/// Returns the columns for samples like this one; images are recognised by their first bytes.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields);
 
 /// Returns whether a value fits that column.

@@ -24,7 +24,7 @@ inline constexpr uint64_t kIrHeaderBytes = 24;
 inline constexpr uint64_t kIrLabelOffset = 4;
 inline constexpr uint64_t kIrLabelBytes = 4;
 
-/// The field of several labels; a single one is the field `cls`.
+/// This field holds several labels; a single one is the field `cls`.
 inline constexpr std::string_view kLabelsField = "labels";
 
 constexpr uint64_t RecordIoPadded(uint64_t length) {

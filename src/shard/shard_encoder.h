@@ -86,8 +86,8 @@ inline constexpr std::string_view kCompanionSuffix = ".idx";
 /// Returns the columns of MDS for samples like this one. Returns InvalidArgument if MDS cannot hold the sample.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(const SampleShape& sample);
 
-/// An encoder for shards of that kind, neither kRawObjects nor kTokens, of a data set in which `first` is a sample;
-/// those of MDS must all have its fields. InvalidArgument when the format cannot hold it.
+/// Returns an encoder for shards of that kind, neither kRawObjects nor kTokens, of a data set in which `first` is a
+/// sample; those of MDS must all have its fields. Returns InvalidArgument when the format cannot hold it.
 absl::StatusOr<std::unique_ptr<ShardEncoder>> MakeShardEncoder(DataKind kind, const SampleShape& first);
 
 }  // namespace millrace

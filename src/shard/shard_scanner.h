@@ -19,9 +19,14 @@ struct SkippedMembers {
   std::string first_unnamed;
 };
 
-/// Finds the samples of one shard and their checksums, in one pass over its bytes, which the caller brings. A sample
-/// of a format without names has an empty key (RecordKey makes one). Errors start with the offset: DataLoss for
-/// corrupt or truncated shards, InvalidArgument for what is well formed but not supported. After an error a scanner
+/// Finds the samples of one shard and their checksums, in one pass over its bytes, which the caller brings.
+///
+///   const std::unique_ptr<ShardScanner> scanner = MakeShardScanner(DataKind::kTar);
+///   RETURN_IF_ERROR(scanner->Feed(chunk, sink));  // for each chunk of the shard
+///   RETURN_IF_ERROR(scanner->Finish(sink));
+///
+/// A sample of a format without names has an empty key (RecordKey makes one). Errors start with the offset: DataLoss
+/// for corrupt or truncated shards, InvalidArgument for what is well formed but not supported. After an error a scanner
 /// must not be used. Not thread-safe.
 class ShardScanner {
  public:

@@ -11,12 +11,13 @@ namespace millrace {
 /// It completes "FILE: ...".
 std::string_view MisnamedShardAdvice(std::string_view key);
 
-/// True for the files that tools write of data and of their own work, by the name: tables, texts, logs, checksums and
-/// the like. Among raw objects it may be a sample.
+/// Returns true for the files that tools write of data and of their own work, by the name: tables, texts, logs,
+/// checksums and the like. Among raw objects it may be a sample.
 bool IsSideFile(std::string_view key);
 
-/// False for objects beside shards that hold no samples by their names: side files, and what programs for training,
-/// indexing, checking and downloading leave there. True for images, sounds, arrays and all other names.
+/// Returns false for objects beside shards that hold no samples by their names: side files, and files that programs for
+/// training, indexing, checking and downloading leave there. Returns true for images, sounds, arrays and all other
+/// names.
 bool MayBeSample(std::string_view key);
 
 }  // namespace millrace

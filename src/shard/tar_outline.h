@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "shard/shard_sample.h"
 
-/// The samples of a tar shard, without its bytes: another program has noted where they are. Pure.
+/// These functions find the samples of a tar shard, without its bytes: another program has noted where they are. Pure.
 
 namespace millrace {
 

@@ -10,6 +10,11 @@
 /// Writes tar archives, piece by piece by the caller: for each member a header, its data, zeros up to a whole block;
 /// then the end. It is plain ustar wherever that can express name and size, otherwise one PAX header in front. The
 /// bytes are a function of names and sizes only: mode 0644, owner 0, time 0. Pure.
+///
+///   RETURN_IF_ERROR(AppendTarHeader(out, "0001.jpg", jpeg.size()));
+///   out += jpeg;
+///   AppendTarPadding(out, jpeg.size());
+///   AppendTarEnd(out);  // after the last member
 
 namespace millrace {
 

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// The value of a feature; only the list of its kind is filled. Views of what was parsed.
+/// Holds the value of a feature; only the list of its kind is filled. It has views of the parsed bytes.
 struct TfValues {
   enum class Kind : uint8_t { kNone, kBytes, kFloats, kInts };
   Kind kind = Kind::kNone;

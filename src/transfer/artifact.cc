@@ -234,7 +234,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
     LogKeptInCache(published.status());
     path = cache.store->Uri(name);
   } else {
-    // Kept under the name by which OpenCopy will look for it.
+    // The copy is kept under the name by which OpenCopy will look for it.
     const std::string copy = CopyName(published->info.etag);
     if (Rename(built, copy).ok()) Remove(options_.stem + "-", copy);
     RemoveBuilt("");  // of a time when nothing could be put beside the data

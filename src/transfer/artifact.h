@@ -29,7 +29,8 @@ absl::StatusOr<Location> MakeArtifactCache(Stores& stores, const std::string& ca
 /// nobody gets an artifact of data that only other credentials may read. For folders it is `name`.
 std::string StemFor(const std::string& name, const StoreTraits& store);
 
-/// The bytes of a file that is made from data once and kept: an index, a table of rows. Immutable and thread-safe.
+/// Holds the bytes of a file that is made from data once and kept: an index, a table of rows. Immutable and
+/// thread-safe.
 class Artifact {
  public:
   Artifact(std::string uri, MappedFile file) : uri_(std::move(uri)), file_(std::move(file)) {}
@@ -47,7 +48,7 @@ class Artifact {
 
 using SharedArtifact = std::shared_ptr<const Artifact>;
 
-/// Tells whether bytes are what they should be. It may keep the artifact, or what it makes of it.
+/// Checks whether bytes are what they should be. It may keep the artifact, or what it makes of it.
 using CheckArtifact = absl::FunctionRef<absl::Status(const SharedArtifact&)>;
 /// Opens the object that an artifact is written to, once, and writes and commits it.
 using OpenArtifact = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;

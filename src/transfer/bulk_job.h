@@ -42,6 +42,10 @@ struct BulkReport {
 /// Copies and removes objects, many at a time. An object that fails does not keep the others from being done. Calls
 /// come from one thread; the stores must outlive it. The destructor waits for what has begun.
 ///
+///   BulkJob job({.stop = stop});
+///   RETURN_IF_ERROR(job.Copy(from, object, to, key));  // for each object; does not wait for it
+///   const BulkJob::Reports reports = job.Finish();
+///
 /// Copies (transfer/copy_object.h): 64 objects at a time, or 72 small ones. If their bytes come through this machine,
 /// it is up to 64 MiB of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects,
 /// four at a time. Files behind a link to another folder are never removed: they are not the user's to name here.
@@ -51,7 +55,7 @@ class BulkJob {
  public:
   struct Options {
     std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
-    /// Told of each copy that is done; on any thread, one call at a time; must not block.
+    /// Called for each copy that is done; on any thread, one call at a time; must not block.
     std::function<void(const ObjectInfo& source, const std::string& key, const ObjectInfo& copy)> copied;
     bool read_twice = false;   // CopyObjectOptions::read_twice
     std::string content_type;  // CopyObjectOptions::content_type

@@ -23,7 +23,7 @@ struct CopiedObject {
 };
 
 struct CopyObjectOptions {
-  /// Told of bytes that have landed, each once; on any thread, and must not block.
+  /// Called for bytes that have landed, each once; on any thread, and must not block.
   std::function<void(uint64_t bytes)> moved;
   /// Called if the bytes have to come through this machine, before they do; may wait for room. Its error is that of the
   /// copy.

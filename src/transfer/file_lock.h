@@ -12,7 +12,7 @@ namespace millrace {
 /// A process waits this long for the lock of a folder: longer than it takes to build most indexes.
 inline constexpr std::chrono::minutes kMaxFolderWait{10};
 
-/// The exclusive lock of a file or folder (flock), held until destruction; the system frees it when the process ends,
+/// Holds the exclusive lock of a file or folder (flock) until destruction; the system frees it when the process ends,
 /// however it ends. Movable. Without a lock it does nothing.
 class FileLock {
  public:

@@ -18,7 +18,7 @@ std::string AsFolder(std::string prefix);
 /// bytes is an object like others.
 bool IsFolderMarker(const ObjectInfo& object);
 
-/// The folder for Millrace's own files of a data set; objects below it are not samples.
+/// This folder is for Millrace's own files of a data set; objects below it are not samples.
 inline constexpr std::string_view kDatasetFolder = ".millrace/";
 
 /// Returns whether an object, named by its key below a place of data, is one of Millrace's own files. Such a file is of
@@ -42,6 +42,9 @@ enum class Named {
 
 /// Returns nullopt if the URI has no wildcard, or if something exists under exactly this name, which then is meant. It
 /// makes one request if there are wildcards. Returns Cancelled soon after a stop is requested.
+///
+///   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, "s3://b/x-*.tar", Named::kObject));
+///   if (pattern) return ExpandObjects(*pattern, /*recursive=*/false, each);
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named,
                                                    const std::stop_token& stop = {});
 
@@ -56,7 +59,7 @@ struct ExpandOptions {
 /// stop is requested.
 absl::Status Expand(const Pattern& pattern, const ExpandOptions& options, PageSink each);
 
-/// NotFound, for a pattern without a match.
+/// Returns NotFound, for a pattern without a match.
 absl::Status NothingMatches(const Pattern& pattern);
 
 using ObjectSink = absl::FunctionRef<absl::Status(const ObjectInfo&)>;

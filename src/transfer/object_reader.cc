@@ -162,7 +162,7 @@ absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked
   ASSIGN_OR_RETURN(const bool known, IsKnown(*asked));
   if (!known) return false;
   const ByteRange range = asked->NextRange(piece_bytes_);
-  // Before a unit is made: one of which nothing was asked would stand in the way of SkipRest.
+  // This comes before a unit is made: one for which nothing was requested would stand in the way of SkipRest.
   if (range.length > 0 && calls_.count() == kMaxRequests) return false;
   if (units_.empty() || units_.back()->all_asked) {
     const bool in_one = asked->request.in_one || !asked->request.into.empty();
@@ -198,7 +198,7 @@ absl::StatusOr<std::unique_ptr<ObjectReader::Unit>> ObjectReader::MakeUnit(const
   return unit;
 }
 
-// The spare one, if it has this size: to touch new memory costs a third of the time of receiving its bytes.
+// Takes the spare space, if it has this size: to touch new memory costs a third of the time of receiving its bytes.
 bool ObjectReader::TakeSpace(uint64_t bytes, Space& space) {
   if (spare_.buffer.size() == bytes) {
     space = std::exchange(spare_, {});
@@ -242,7 +242,7 @@ void ObjectReader::Get(Unit& unit, ByteRange range) {
              }));
 }
 
-// Until the first unit is complete. Meanwhile one that takes many requests gets them.
+// Waits until the first unit is complete. Meanwhile one that takes many requests gets them.
 absl::Status ObjectReader::WaitForFront() {
   size_t room = SIZE_MAX;
   do {

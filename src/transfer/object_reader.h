@@ -21,6 +21,13 @@ namespace millrace {
 /// Reads objects, or ranges of them, by many requests at a time, and hands out their bytes in the order of the
 /// requests. Neither the latency of an object nor that of a large object's pieces is thereby paid one by one.
 ///
+///   ObjectReader reader(store, memory, source);  // `source` returns one request after the other, then nullopt
+///   for (;;) {
+///     ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader.Next());
+///     if (!piece) break;
+///     Use(piece->bytes);  // valid until the next call of Next
+///   }
+///
 /// Requests larger than PieceBytes() are read in pieces, along the parts in which the store keeps the object; the facts
 /// that this needs are requested ahead. All bytes are verified as well as can be. The checksums of the request serve
 /// for that. A whole object that comes without any is checked against the one that the store keeps (whole_check.h).
@@ -72,8 +79,9 @@ class ObjectReader {
   /// The caller wants nothing more of the request whose piece came last.
   void SkipRest();
 
-  /// The largest range that is read by one request: several fit into the bounds above. As much as makes the cost of a
-  /// request small (8 MiB of S3, 2 MiB of files), and no more, since what is small stays in the caches of the CPU.
+  /// Returns the largest range that is read by one request: several fit into the bounds above. It is large
+  /// enough to make the cost of a request small (8 MiB of S3, 2 MiB of files). It is not larger, since small pieces
+  /// stay in the caches of the CPU.
   static uint64_t PieceBytes(const ObjectStore& store, const MemoryBudget& memory);
 
  private:

@@ -78,7 +78,7 @@ bool InSeconds(const ObjectStore& store, const ObjectInfo& object) {
   return store.traits().is_remote() && object.modified_ms % 1000 == 0;
 }
 
-// By the coarser of the two clocks: what was uploaded in the second of its making is not newer than its copy.
+// Compares by the coarser of the two clocks: an object uploaded in the second of its making is not newer than its copy.
 bool IsNewer(const ObjectStore& from, const ObjectInfo& source, const ObjectStore& to, const ObjectInfo& target) {
   if (source.modified_ms == 0 || target.modified_ms == 0) return false;  // not known
   const int64_t unit = InSeconds(from, source) || InSeconds(to, target) ? 1000 : 1;

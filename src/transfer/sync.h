@@ -27,8 +27,8 @@ struct SyncStep {
 struct SyncOptions {
   /// Returns whether an object takes part, by its key below the folder. If it is null, all do.
   std::function<bool(std::string_view name)> wanted;
-  /// To be set if what kRemove names is going to be removed: FailedPrecondition, before any step, if the source has
-  /// nothing and the target has something. A slip of the pen in a prefix is an empty source.
+  /// Set this if what kRemove names is going to be removed. Sync then returns FailedPrecondition, before any step, if
+  /// the source has nothing and the target has something. A typing mistake in a prefix makes an empty source.
   bool removes = false;
   std::stop_token stop;
 };

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// A small document in a store that several processes change: it is read whole, and replaced as the version that was
-/// read, or not at all. Blocking; not thread-safe; the store must outlive it.
+/// Keeps a small document in a store that several processes change: it is read whole, and replaced as the version that
+/// was read, or not at all. Blocking; not thread-safe; the store must outlive it.
 ///
 /// - A store that holds If-Match: one object; its version is its ETag.
 /// - A folder: files `KEY.000000000001`, `KEY.000000000002`, ..., of which the highest counts. The next one is made

@@ -50,7 +50,7 @@ class UploadTest : public ::testing::Test {
     ASSERT_TRUE(storage_->CreateBucket("bucket").ok());
     Begin();
   }
-  /// A new upload in place of the one there is.
+  /// Begins a new upload in place of the one there is.
   void Begin() {
     if (!id_.empty()) storage_->RemoveUpload(id_).IgnoreError();
     Upload upload;

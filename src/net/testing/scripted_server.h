@@ -43,8 +43,8 @@ class ScriptedConnection {
   std::string received_;
 };
 
-/// A server for tests: accepts on a free port of 127.0.0.1 and runs `script` for each connection on a thread of its
-/// own; when the script returns, the connection is closed. The destructor closes everything and joins.
+/// This server for tests accepts on a free port of 127.0.0.1 and runs `script` for each connection on a thread of its
+/// own. When the script returns, the connection is closed. The destructor closes everything and joins.
 class ScriptedServer {
  public:
   using Script = std::function<void(ScriptedConnection&)>;
