@@ -151,7 +151,7 @@ void Fill(const Numbers& numbers, const FillableArray<int64_t>& into, Work work)
 
 uint64_t CheckedPosition(const PlanHandle& self, int64_t position) {
   if (position < 0 || static_cast<uint64_t>(position) >= self.size()) {
-    throw nb::index_error(fmt::format("{} lies outside the plan's {} samples", position, self.size()).c_str());
+    throw nb::index_error(fmt::format("{} is outside the plan's {} samples", position, self.size()).c_str());
   }
   return static_cast<uint64_t>(position);
 }

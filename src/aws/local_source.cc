@@ -77,7 +77,7 @@ class CommandSource final : public CredentialSource {
     absl::StatusOr<ExpiringCredentials> credentials = ParseProcessJson(input.text);
     if (!credentials.ok()) {
       return absl::UnauthenticatedError(
-          fmt::format("what it printed: {}; {}", ToStd(credentials.status().message()), kRemedy));
+          fmt::format("its output: {}; {}", ToStd(credentials.status().message()), kRemedy));
     }
     if (credentials->expires <= now) return absl::UnauthenticatedError("it printed credentials that have expired");
     return *std::move(credentials);
@@ -232,7 +232,7 @@ absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, s
   const size_t path = scheme == std::string::npos ? scheme : url.find_first_of("/?", scheme + 3);
   // Its errors quote the URL; what follows the host may be secret.
   const absl::StatusOr<EndpointUrl> parsed = ParseEndpointUrl(url.substr(0, path));
-  if (!parsed.ok()) return refuse("is no URL of the form http[s]://host[:port]/path");
+  if (!parsed.ok()) return refuse("is not a URL of the form http[s]://host[:port]/path");
   if (!parsed->server.tls && !MayGetTokenInClear(parsed->server.host)) {
     return refuse(
         "must be https, or http to this machine, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]: credentials are not "

@@ -146,7 +146,7 @@ absl::StatusOr<Profiles> ParseFile(std::string_view text, FileKind file) {
     const size_t indent = line.find_first_not_of(" \t");
     const bool belongs_to_parent = parent_indent != kNone && indent > parent_indent;
     if (belongs_to_parent && (parent.empty() || !is_setting)) continue;  // more of a value that we do not read
-    if (!is_setting) return refuse("is no setting (name = value)");
+    if (!is_setting) return refuse("is not a setting (name = value)");
     if (!in_section) return refuse("stands before the first [section]");
     std::string name(Trim(content.substr(0, equals)));
     absl::AsciiStrToLower(&name);

@@ -164,7 +164,7 @@ absl::Status RemoveAbandoned(const std::string& folder) {
     if (!fd || TryLock(fd.get()) != Lock::kOurs) continue;
     if (!files->path().filename().native().starts_with(OwnPrefix()) && !IsOld(fd.get())) continue;
     if (unlink(path.c_str()) != 0 && errno != ENOENT)
-      return ErrnoStatus(errno, path, "removing what a killed writer has left");
+      return ErrnoStatus(errno, path, "removing a file that a killed writer has left");
   }
   return error ? ErrnoStatus(error.value(), folder, "looking for temporary files") : absl::OkStatus();
 }

@@ -20,11 +20,11 @@ constexpr size_t kOutBytes = 256 << 10;
 std::string_view NameOfGzipError(int error) {
   switch (error) {
     case ISAL_INVALID_WRAPPER:
-      return "this is no head of gzip";
+      return "this is not the head of a gzip stream";
     case ISAL_UNSUPPORTED_METHOD:
       return "an unknown method of compression";
     case ISAL_INCORRECT_CHECKSUM:
-      return "the checksum of what they stand for is another one";
+      return "the checksum of the decompressed bytes is another one";
     default:
       return "they cannot be decompressed";
   }
@@ -208,7 +208,7 @@ class ZstdDecompressor final : public Decompressor {
 
 absl::Status Decompressor::Damaged(std::string_view why) const {
   return absl::DataLossError(
-      fmt::format("the compressed bytes are damaged at offset {} or somewhat behind: {}", taken_, why));
+      fmt::format("the compressed bytes are damaged at offset {} or somewhat after it: {}", taken_, why));
 }
 
 absl::Status Decompressor::Feed(ByteSpan bytes, Sink out) {

@@ -154,7 +154,7 @@ std::array<std::string, 2> Candidates(const std::string& parent, std::string_vie
 
 absl::Status OfAnotherUser(const std::string& path, uid_t owner) {
   return absl::PermissionDeniedError(fmt::format(
-      "{}: belongs to another user (number {}), who could change or block what is read from it; name another folder, "
+      "{}: belongs to another user (number {}), who could change or block files in it; name another folder, "
       "or share one with a group ({})",
       path, owner, kGroupVariable));
 }

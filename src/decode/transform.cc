@@ -150,8 +150,8 @@ absl::Status CheckTransforms(const std::vector<ImageTransform>& transforms) {
     if (erasing != nullptr) return Refuse(transform, "it comes after RandomErasing, which must be the last transform");
     if (transform.chooses_part()) {
       if (pixels != nullptr) {
-        return Refuse(transform, fmt::format("it comes after {}; put first what crops and resizes, so that only pixels "
-                                             "that are delivered are worked on",
+        return Refuse(transform, fmt::format("it comes after {}; put cropping and resizing first, so that only pixels "
+                                             "that are delivered are transformed",
                                              ImageTransformName(pixels->kind)));
       }
       if (transform.kind != Kind::kCenterCrop && std::exchange(resized, true)) {

@@ -411,8 +411,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root)
   const std::string path = RealPathOf(UniqueFd(open(canonical.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
   if (path.empty()) {
     return absl::FailedPreconditionError(fmt::format(
-        "devstore cannot tell where links below {} lead: it needs /proc; mount it, or use mem: for objects in memory",
-        root));
+        "devstore cannot resolve links below {}: it needs /proc; mount it, or use mem: for objects in memory", root));
   }
   auto storage = std::make_unique<DirStorage>(path);
   storage->Load();

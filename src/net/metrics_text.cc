@@ -182,7 +182,7 @@ absl::StatusOr<std::vector<MetricSample>> ParseMetrics(std::string_view text) {
     if (line.empty() || line.front() == '#') continue;
     MetricSample sample;
     if (!ParseLine(line, &sample)) {
-      return absl::InvalidArgumentError(fmt::format("line {} is no metric in Prometheus's text format", number));
+      return absl::InvalidArgumentError(fmt::format("line {} is not a metric in Prometheus's text format", number));
     }
     samples.push_back(std::move(sample));
   }

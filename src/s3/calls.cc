@@ -74,7 +74,7 @@ using CreateSessionCall = CallExchange<ExpiringCredentials>;
 absl::Status NotBelow(std::string_view what, std::string_view name, const std::string& prefix) {
   return absl::DataLossError(
       fmt::format("the store lists {} \"{}\", which does not begin with the requested prefix \"{}\"; nothing "
-                  "of this page is used; check the store, or what stands between it and this machine",
+                  "of this page is used; check the store and any proxy in front of it",
                   what, name.substr(0, 1024), prefix));
 }
 
@@ -90,8 +90,8 @@ absl::Status CheckNames(const ListPage& page, const ListOptions& options) {
     // A walk through folders cuts off the prefix and the delimiter.
     if (prefix.size() > options.prefix.size() && prefix.ends_with(options.delimiter)) continue;
     return absl::DataLossError(
-        fmt::format("the store lists \"{}\" as a folder below the prefix \"{}\", which it is not; check the store, or "
-                    "what stands between it and this machine",
+        fmt::format("the store lists \"{}\" as a folder below the prefix \"{}\", which it is not; check the store "
+                    "and any proxy in front of it",
                     prefix.substr(0, 1024), options.prefix));
   }
   return absl::OkStatus();

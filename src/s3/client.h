@@ -63,10 +63,9 @@ struct S3CopySource {
 ///   S3Client client(runtime, config);
 ///   client.Get("bucket", "key", buffer, {.range = {0, buffer.size()}}, [](absl::StatusOr<GetResult> result) { ... });
 ///
-/// Asynchronous and thread-safe;
-/// callbacks run on event loops, exactly once, and must not block. The thread that calls Put or UploadPart computes the
-/// checksum of a body, and its SHA-256 if it is signed, before they return. The destructor cancels requests and waits
-/// for their callbacks.
+/// Asynchronous and thread-safe; callbacks run on event loops, exactly once, and must not block. The thread that calls
+/// Put or UploadPart computes the checksum of a body, and its SHA-256 if it is signed, before they return. The
+/// destructor cancels requests and waits for their callbacks.
 ///
 /// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag
 /// (If-Match) and the caller's checksums. A GET of a whole object or a stored part checks the store's checksum instead.

@@ -175,7 +175,7 @@ std::string RemedyOfDenial(const S3Denial& denial) {
   // If the right to list is missing, keys that do not exist look like this as well.
   const bool reads_object = denial.verb == "GET" || denial.verb == "HEAD";
   if (reads_object && !denial.key.empty()) {
-    remedy += fmt::format("; or the object does not exist, which the store tells only those with s3:ListBucket on {}",
+    remedy += fmt::format("; or the object does not exist, which the store reports only with s3:ListBucket on {}",
                           BucketResource(denial.bucket));
   }
   if (denial.verb == "LIST" && !denial.bucket.empty()) {

@@ -68,7 +68,7 @@ absl::Status GetExchange::CheckArguments() {
   for (const SpanChecksum& checksum : options_.checksums) {
     const ByteRange span = checksum.range;
     if (span.offset < range.offset || span.offset > range.end() || span.length > range.end() - span.offset) {
-      return absl::InvalidArgumentError("a checksum's span lies outside the range");
+      return absl::InvalidArgumentError("a checksum's span is outside the range");
     }
   }
   etag_ = options_.if_match;
@@ -168,8 +168,8 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
   const bool asked_for_all = options_.whole && wanted == options_.range;
   if (head.status == 200 && !head.content_length) {
     return {.what =
-                "the store sends the object whole and of unknown size instead of the range: it may decompress what has "
-                "Content-Encoding: gzip",
+                "the store sends the object whole and of unknown size instead of the range: it may decompress objects "
+                "with Content-Encoding: gzip",
             .code = absl::StatusCode::kFailedPrecondition,
             .final = true,
             .remedy = "store the object without Content-Encoding: gzip, or with Cache-Control: no-transform"};
@@ -276,7 +276,8 @@ S3Step GetExchange::Restart(absl::Time now) {
   if (restarts_++ == kMaxRestarts) {
     return Fail(
         absl::StatusCode::kFailedPrecondition,
-        fmt::format("the object changed {} times while it was read; stop what writes it, or read a copy", restarts_));
+        fmt::format("the object changed {} times while it was read; stop the program that writes it, or read a copy",
+                    restarts_));
   }
   etag_.clear();
   stored_checksum_.reset();

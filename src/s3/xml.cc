@@ -205,7 +205,7 @@ absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml) {
   absl::StatusOr<std::string> etag = Required(xml, "CopyObjectResult", "ETag");
   if (!etag.ok()) etag = Required(xml, "CopyPartResult", "ETag");
   if (!etag.ok())
-    return absl::InvalidArgumentError("it is no XML <CopyObjectResult> or <CopyPartResult> with an <ETag>");
+    return absl::InvalidArgumentError("it is not an XML <CopyObjectResult> or <CopyPartResult> with an <ETag>");
   return StripETagQuotes(*etag);
 }
 

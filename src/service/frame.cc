@@ -131,7 +131,7 @@ absl::StatusOr<ByteSpan> TakeFacts(const FrameHead& head, ByteSpan rest, uint32_
   if (head.crc != crc) return DamagedFrame("its checksum differs");
   std::vector<uint64_t> sizes;
   if (!ReadFacts(rest.first(head.facts_bytes), facts, &sizes)) {
-    return DamagedFrame("what it says of itself makes no sense");
+    return DamagedFrame("its facts make no sense");
   }
   ByteSpan left = rest.subspan(head.facts_bytes);
   auto size = sizes.begin();

@@ -15,7 +15,7 @@ constexpr size_t kMostNameBytes = 255;  // of DNS
 
 absl::Status NoHostList(std::string_view text) {
   return absl::InvalidArgumentError(
-      fmt::format("\"{}\" is no list of hosts; Slurm writes one as node[1-4,7],gpu2", text));
+      fmt::format("\"{}\" is not a list of hosts; Slurm writes one as node[1-4,7],gpu2", text));
 }
 
 bool ToNumber(std::string_view text, uint64_t* number) {

@@ -373,7 +373,7 @@ void TrainerStream::OnAnswer(Event event) {
     constexpr size_t kMost = 200;
     const std::string text = absl::CHexEscape(answer.text.substr(0, kMost));
     return Fail(request, StreamFailure::kRefused,
-                fmt::format("what answers there is not a worker{}{}", text.empty() ? "" : ": ", text));
+                fmt::format("the server there is not a worker{}{}", text.empty() ? "" : ": ", text));
   }
   switch (answer.status) {
     case 200:

@@ -86,7 +86,7 @@ std::string_view LossOf(HttpErrorKind kind) {
     case HttpErrorKind::kMalformed:
     case HttpErrorKind::kTooLarge:
     case HttpErrorKind::kRefused:
-      return "what it answers is not what a worker answers";
+      return "its answer is not that of a worker";
     case HttpErrorKind::kCancelled:
       return "cancelled";
     default:

@@ -266,10 +266,10 @@ absl::StatusOr<WorkerSession::ResultMemory> WorkerSession::ReserveResults(uint64
     if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
     datasets_.releases()->Await(seen, deadline - now, stop_.get_token());
   }
-  return absl::ResourceExhaustedError(
-      fmt::format("what a function makes of a batch may take {}, which is not left of the worker's memory; give it "
-                  "more (--memory), or the trainer smaller batches",
-                  FormatSize(bytes)));
+  return absl::ResourceExhaustedError(fmt::format(
+      "the results of a function for a batch may take {}, which is not left of the worker's memory; give it "
+      "more (--memory), or the trainer smaller batches",
+      FormatSize(bytes)));
 }
 
 // The batch then holds what the function has made of its rows, in place of these.

@@ -545,7 +545,7 @@ TEST_F(WorkerSessionTest, ResultsOfFunctionsAreInItsMemory) {
   const std::string greedy = Open(0, RowFunction{.name = "a:b", .uri = "mem://data", .most_bytes = uint64_t{1} << 40});
   const WorkerAnswer refusal = Ask(greedy, 0);
   EXPECT_EQ(refusal.code, static_cast<int>(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(refusal.text, HasSubstr("what a function makes of a batch"));
+  EXPECT_THAT(refusal.text, HasSubstr("the results of a function for a batch"));
 }
 
 TEST_F(WorkerTest, OtherMachinesNeedATokenAndAPlace) {

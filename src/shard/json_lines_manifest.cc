@@ -150,9 +150,10 @@ absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& v
     return absl::OkStatus();
   }
   if (!value.is_string() && !value.is_number_integer() && !(may_be_float && value.is_number())) {
-    return Wrong(line, fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
-                                   "it is a field then",
-                                   name));
+    return Wrong(line,
+                 fmt::format("the label '{}' is neither text nor a whole number; if it is not a class, rename it: "
+                             "it is a field then",
+                             name));
   }
   label_ = value.is_string() ? std::string(TrimCell(value.get_ref<const std::string&>())) : NumberText(value);
   labels_.Add(label_, line, value.is_string());

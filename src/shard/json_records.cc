@@ -103,7 +103,7 @@ absl::Status ForEachEntry(std::string_view array,
                           absl::FunctionRef<absl::Status(std::string_view entry, uint64_t number)> each) {
   std::string_view rest = WithoutBlanks(array);
   const auto malformed = [](uint64_t behind) {
-    return absl::InvalidArgumentError(fmt::format("malformed JSON behind entry {} of the array", behind));
+    return absl::InvalidArgumentError(fmt::format("malformed JSON after entry {} of the array", behind));
   };
   if (!rest.starts_with('[')) return malformed(0);
   rest.remove_prefix(1);

@@ -299,9 +299,9 @@ TEST(Manifest, NumbersThatAreNoClassesAreRefused) {
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"cls\": \"1\"}\n{\"path\": \"a.jpg\", \"cls\": \"2.0\"}"),
               ElementsAre(HasSubstr("line 2: the label '2.0'")));
   for (const char* odd : {"1.5", "[1]", "{}"}) {
-    EXPECT_THAT(
-        JsonOf(fmt::format("{{\"path\": \"a.jpg\", \"cls\": 1}}\n{{\"path\": \"a.jpg\", \"cls\": {}}}", odd)),
-        ElementsAre(HasSubstr("line 2: the label 'cls' is neither text nor a whole number; if it is no class, rename")))
+    EXPECT_THAT(JsonOf(fmt::format("{{\"path\": \"a.jpg\", \"cls\": 1}}\n{{\"path\": \"a.jpg\", \"cls\": {}}}", odd)),
+                ElementsAre(HasSubstr(
+                    "line 2: the label 'cls' is neither text nor a whole number; if it is not a class, rename")))
         << odd;
   }
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"cls\": null}"), ElementsAre("1 a.jpg"));

@@ -162,7 +162,7 @@ TEST(MdsScanner, Columns) {
   EXPECT_THAT(with(R"(["a"])", R"(["str"])", "[-1]"), HasSubstr("lacks"));
   EXPECT_THAT(with(R"([1])", R"(["str"])", "[1]"), HasSubstr("lacks"));
   EXPECT_THAT(with(R"(["a"])", R"(["str"])", "[99999999999]"), HasSubstr("values of 99999999999 bytes"));
-  EXPECT_THAT(Scan(Shard("no json", {})).ToString(), HasSubstr("is no JSON object"));
+  EXPECT_THAT(Scan(Shard("no json", {})).ToString(), HasSubstr("is not a JSON object"));
   EXPECT_THAT(Scan(Shard(R"({"version": 3})", {})).ToString(), HasSubstr("is of version 3"));
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   EXPECT_THAT(Scan(Shard(R"({"version": )" + deep + "}", {})).ToString(), HasSubstr("is of version array"));

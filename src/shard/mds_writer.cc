@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> colum
   }
   for (const MdsColumn& column : columns) {
     if (FirstNotUtf8(column.name) < column.name.size())
-      return absl::InvalidArgumentError("the name of a field is no UTF-8, which MDS cannot hold");
+      return absl::InvalidArgumentError("the name of a field is not UTF-8, which MDS cannot hold");
   }
   columns.push_back({.name = std::string(kKeyColumn), .encoding = "str", .fixed_size = 0});
   std::sort(columns.begin(), columns.end(), [](const MdsColumn& a, const MdsColumn& b) { return a.name < b.name; });

@@ -110,7 +110,7 @@ absl::Status RecordIoScanner::ReadPart(uint64_t offset, ByteSpan data, ShardSink
 absl::Status RecordIoScanner::CheckInnerPart(uint64_t offset, ByteSpan data) const {
   if (part_ != static_cast<uint32_t>(RecordIoPart::kLast) && data.size() % kRecordIoAlignment != 0) {
     return absl::DataLossError(
-        fmt::format("offset {}: {} of a RecordIO record has {} bytes, which is no multiple of {}", offset,
+        fmt::format("offset {}: {} of a RecordIO record has {} bytes, which is not a multiple of {}", offset,
                     NameOf(part_), data.size(), kRecordIoAlignment));
   }
   if (HoldsMagic(data)) {

@@ -84,7 +84,7 @@ TEST(RecordIoScanner, Damage) {
   EXPECT_THAT(DescribeRecords(Part(1, "abcd") + Part(0, "x")), HasSubstr("offset 12: a whole record"));
   EXPECT_THAT(DescribeRecords(Part(1, "abcd") + Part(1, "x")), HasSubstr("offset 12: the first part"));
   EXPECT_THAT(DescribeRecords(Part(4, "abcd")), HasSubstr("unknown kind 4"));
-  EXPECT_THAT(DescribeRecords(Part(1, "abc") + Part(3, "x")), HasSubstr("no multiple of 4"));
+  EXPECT_THAT(DescribeRecords(Part(1, "abc") + Part(3, "x")), HasSubstr("not a multiple of 4"));
   EXPECT_THAT(DescribeRecords(Part(1, Part(0, "")) + Part(3, "x")), HasSubstr("holds the magic number"));
   EXPECT_THAT(DescribeRecords(Part(1, "abcd")), HasSubstr("truncated"));
   const std::string shard = Part(0, "abcdef") + Part(1, "abcd") + Part(2, "efgh") + Part(3, "xyz");

@@ -64,11 +64,11 @@ absl::Status TarOutliner::CheckPlace(const WdsMember& member) {
   const bool behind = member.offset % kTarBlock == 0 && member.offset >= end_ + kTarBlock;
   if (!behind) {
     return absl::DataLossError(
-        fmt::format("it says that '{}' lies at offset {}, where no file can begin", member.name, member.offset));
+        fmt::format("it says that '{}' is at offset {}, where no file can begin", member.name, member.offset));
   }
   if (member.offset - end_ > kMaxTarGapBytes) {
     return absl::InvalidArgumentError(
-        fmt::format("more than headers lie in front of '{}' at offset {}", member.name, member.offset));
+        fmt::format("more than headers are in front of '{}' at offset {}", member.name, member.offset));
   }
   if (end_ > 0) return absl::OkStatus();
   if (member.offset > shard_.head.size()) return absl::DataLossError("the shard is shorter than its headers");

@@ -45,7 +45,7 @@ absl::StatusOr<TokenArrays> ParseTokenArrays(std::string_view text) {
   }
   if (!good) {
     return absl::InvalidArgumentError(
-        fmt::format("\"{}\" is no LENGTH[:TYPE] such as 2048 or 1024:uint16; types are int8 to int64, uint8 to uint64 "
+        fmt::format("\"{}\" is not LENGTH[:TYPE] such as 2048 or 1024:uint16; types are int8 to int64, uint8 to uint64 "
                     "and float16 to float64",
                     text));
   }

@@ -120,7 +120,7 @@ TEST(TokenScanner, RefusesNpyFiles) {
   };
   refused("", "offset 0: the .npy file is truncated");
   refused(good.substr(0, 50), "offset 50: the .npy file is truncated");
-  refused("x" + good.substr(1), "offset 0: this is no .npy file");
+  refused("x" + good.substr(1), "offset 0: this is not an .npy file");
   refused(with("<u2", ">u2"), "offset 0: its numbers are big-endian ('>u2')");
   refused(with("'<u2'", "'|O' "), "offset 0");
   refused(with("<u2", "|O8"), "it holds Python objects ('|O8'), whose pickles can run any code");

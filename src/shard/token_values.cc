@@ -85,7 +85,7 @@ absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding) {
           "millrace.TokenWriter");
     }
     return absl::FailedPreconditionError(
-        fmt::format("it is stored as {}, of which the index does not tell how many numbers it holds; token files "
+        fmt::format("it is stored as {}, and the index does not say how many numbers it holds; token files "
                     "(Megatron's pairs, arrays) and MDS columns such as ndarray:int32 serve. Write others by "
                     "millrace.TokenWriter",
                     encoding));

@@ -162,7 +162,7 @@ TEST(MdsWriter, Refuses) {
     return writer.Add("k", {&field, 1}).ToString();
   };
   EXPECT_THAT(add(Field("__key__", FieldType::kText, "x")), HasSubstr("two fields '__key__'"));
-  EXPECT_THAT(add(Field("\xff", FieldType::kText, "x")), HasSubstr("no UTF-8"));
+  EXPECT_THAT(add(Field("\xff", FieldType::kText, "x")), HasSubstr("not UTF-8"));
   EXPECT_THAT(add(Field("t", FieldType::kText, "\xff")),
               HasSubstr("sample 'k' cannot be written to MDS: the value of 't'"));
   EXPECT_THAT(add(Field("i", FieldType::kInt, "9223372036854775808")), HasSubstr("does not fit"));

@@ -205,8 +205,9 @@ absl::Status ArtifactPlaces::Rename(const std::string& from, const std::string& 
 
 absl::Status ArtifactPlaces::RefusedBeside(const absl::Status& reason) const {
   if (options_.home != ArtifactHome::kBeside) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format("{} cannot be kept beside the data, and nowhere else it may be: {}",
-                                                   options_.title, ToStd(reason.message())));
+  return absl::FailedPreconditionError(
+      fmt::format("{} cannot be kept beside the data, and must not be kept elsewhere: {}", options_.title,
+                  ToStd(reason.message())));
 }
 
 void ArtifactPlaces::LogKeptInCache(const absl::Status& reason) const {

@@ -189,7 +189,7 @@ absl::Status BulkJob::CheckRemoval(const ObjectStore& store, std::string_view ke
   const std::string link = LinkOnTheWay(store, key);
   if (link.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
-      "{}: lies behind the link {}; remove the link, or name the folder that it leads to", store.Uri(key), link));
+      "{}: is behind the link {}; remove the link, or name the folder that it leads to", store.Uri(key), link));
 }
 
 absl::Status BulkJob::Remove(ObjectStore& store, ObjectInfo object) {

@@ -60,7 +60,7 @@ PutOptions PutOptionsFor(const ObjectStore& from, const ObjectInfo& source, cons
 
 absl::Status CameDifferently(const ObjectStore& from, const ObjectInfo& source) {
   return absl::DataLossError(
-      fmt::format("{}: two reads brought different bytes, and the store keeps no checksum to tell which are right; "
+      fmt::format("{}: two reads brought different bytes, and the store keeps no checksum to show which are right; "
                   "nothing was written: copy it again",
                   from.Uri(source.key)));
 }

@@ -60,7 +60,7 @@ absl::StatusOr<ObjectInfo> FindOneObject(const Location& location) {
   return absl::NotFoundError(
       fmt::format("{0}: there is no such object, but {1}; `millrace ls {2}` lists them, and `millrace cat '{2}{3}'` "
                   "writes them all",
-                  store.Uri(location.prefix), below ? "objects lie below it" : "the names of others begin so",
+                  store.Uri(location.prefix), below ? "objects are below it" : "the names of others begin so",
                   store.Uri(begin), deeper ? "**" : "*"));
 }
 

@@ -107,7 +107,7 @@ std::string_view KindText(OtherFile::Kind kind) {
     case OtherFile::Kind::kBrokenLink:
       return "a link that leads nowhere";
     case OtherFile::Kind::kLoop:
-      return "a link to a folder that it lies in";
+      return "a link to a folder that it is in";
   }
   return "";
 }
