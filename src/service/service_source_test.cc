@@ -316,7 +316,7 @@ TEST_F(ServiceSourceTest, ABudgetThatIsTooSmallNamesOneThatWouldDo) {
     if (refusal.message().find("is too small for batches from workers") == std::string::npos) continue;
     ++refused;
     EXPECT_TRUE(absl::IsResourceExhausted(refusal)) << refusal;
-    options.memory_bytes = NamedBudget(refusal, "to go on without them; ");
+    options.memory_bytes = NamedBudget(refusal, "to continue without them; ");
     EXPECT_EQ(Drain(*Feed(options, service)), Local(Options(8)));
   }
   EXPECT_GT(refused, 0);

@@ -219,7 +219,7 @@ TEST(Manifest, ArrayOfSageMaker) {
     EXPECT_THAT(JsonOf(bad), ElementsAre(HasSubstr("prefix"))) << bad;
   for (const char* bad : {"1", "\"\"", "{}", "[]", "null"}) {
     EXPECT_THAT(JsonOf(fmt::format("[{{\"prefix\": \"s3://b/\"}}, \"x.jpg\", {}]", bad)),
-                ElementsAre(HasSubstr("entry 2 is no name")))
+                ElementsAre(HasSubstr("entry 2 is not the name")))
         << bad;
   }
   for (const char* bad : {"", "]]", ",]", "\xff\"]"}) {
