@@ -93,7 +93,7 @@ std::optional<MetadataBlock> TextOfPng(const ImageChunk& chunk, std::string_view
   return block.empty() ? std::nullopt : std::optional(std::move(block));
 }
 
-// EXIF as ImageMagick writes it into a text: after three lines come its bytes in hex digits.
+// ImageMagick writes EXIF into a text like this: after three lines come its bytes in hex digits.
 std::string ExifOfRawProfile(std::string_view text) {
   for (int line = 0; line < 3; ++line) {
     const size_t end = text.find('\n');

@@ -54,7 +54,7 @@ absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string
   return count;
 }
 
-/// The fault skip-key: a page that began after `start-after` continues after the next key, unless that was one
+/// Applies the fault skip-key: a page that began after `start-after` continues after the next key, unless that was one
 /// itself.
 absl::StatusOr<std::string> SkipKey(KeyWalk& walk, const S3Request& request, std::string next) {
   const std::string after = request.ParameterOr("start-after");
