@@ -24,7 +24,7 @@ from ._transform import Work
 if TYPE_CHECKING:
     from ._processes import TransformProcess
 
-CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
+CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to continue"
 _LEAST_AHEAD = 2
 _MOST_WAIT = 30.0  # seconds, for threads whose memory another loader needs
 _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is done

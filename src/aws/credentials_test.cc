@@ -23,7 +23,7 @@ using ::testing::Not;
 const absl::Time kStart = absl::FromUnixSeconds(1'767'225'600);
 constexpr char kCanary[] = "canary-secret";
 
-/// A provider whose fetches the test answers.
+/// Holds a provider whose fetches the test answers.
 class CredentialsTest : public ::testing::Test {
  protected:
   std::string Key() {

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What the ranks of one world receive in a stretch of steps.
+/// Holds what the ranks of one world receive in a stretch of steps.
 struct Delivery {
   std::vector<int> counted;  // per position: how often it was delivered as a sample of the epoch
   uint64_t repeats = 0;      // wrapped slots

@@ -8,7 +8,7 @@
 #include "shard/testing/scan.h"
 #include "shard/tfrecord_writer.h"
 
-// What is written is read by other programs in tests/shard/test_writers.py; here it is read by this one.
+// Other programs read the written shards in tests/shard/test_writers.py; here they are read by this one.
 
 namespace millrace {
 namespace {
@@ -27,7 +27,7 @@ std::string NpyField(std::string_view type, std::vector<uint64_t> shape, const s
   return file + values;
 }
 
-// "key: name(type)=value ..." of each sample.
+// Returns "key: name(type)=value ..." of each sample.
 std::vector<std::string> ReadShard(DataKind kind, const std::string& shard) {
   const auto scanned = ScanShard(kind, shard, 100);
   EXPECT_TRUE(scanned.status.ok()) << scanned.status;
@@ -162,7 +162,7 @@ TEST(MdsWriter, Refuses) {
     return writer.Add("k", {&field, 1}).ToString();
   };
   EXPECT_THAT(add(Field("__key__", FieldType::kText, "x")), HasSubstr("two fields '__key__'"));
-  EXPECT_THAT(add(Field("\xff", FieldType::kText, "x")), HasSubstr("no UTF-8"));
+  EXPECT_THAT(add(Field("\xff", FieldType::kText, "x")), HasSubstr("not UTF-8"));
   EXPECT_THAT(add(Field("t", FieldType::kText, "\xff")),
               HasSubstr("sample 'k' cannot be written to MDS: the value of 't'"));
   EXPECT_THAT(add(Field("i", FieldType::kInt, "9223372036854775808")), HasSubstr("does not fit"));

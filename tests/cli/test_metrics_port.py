@@ -173,7 +173,7 @@ def test_wrong_places(millrace: Millrace, shards: Path) -> None:
         done = millrace("feed", shards, "--metrics-port", str(taken.getsockname()[1]), code=1)
         assert b"the port is in use" in done.stderr
         done = millrace("top", "nonsense:", code=2)
-        assert b"no place for metrics" in done.stderr
+        assert b"is not an address for metrics" in done.stderr
     assert b"does not answer" in millrace("top", "1", "--once", "--interval", "100ms", code=1).stderr
     # Without a terminal it looks once, too, and says so by its exit status.
     assert b"does not answer" in millrace("top", "1", "--interval", "100ms", code=1).stderr

@@ -167,7 +167,7 @@ def odd(tree: Path) -> Path:
 ODD = {
     "a/pipe": "a pipe",
     "a/socket": "a socket",
-    "a/up": "a link to a folder that it lies in",
+    "a/up": "a link to a folder that it is in",
     "broken": "a link that leads nowhere",
 }
 

@@ -20,7 +20,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-# What devstore's help documents.
+# The help of devstore documents these keys.
 ACCESS_KEY = "millrace"
 SECRET_KEY = "millrace-secret"
 

@@ -51,7 +51,7 @@ def test_beside_or_not_at_all_without_rights(data: pathlib.Path) -> None:
 def test_beside_or_not_at_all(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (data / ".millrace").write_text("in the way")
     with pytest.raises(
-        millrace.MismatchError, match="the index cannot be kept beside the data, and nowhere else it may be"
+        millrace.MismatchError, match="the index cannot be kept beside the data, and must not be kept elsewhere"
     ):
         millrace.Dataset(data, index="beside")
     assert len(millrace.Dataset(data)) == 45  # in the cache folder

@@ -137,7 +137,7 @@ def test_folders_that_are_none(tar: Samples, tls: pathlib.Path, tmp_path: pathli
     with pytest.raises(millrace.NotFoundError, match=r"ca\.crt"):
         millrace.Loader(tar.uri, workers=millrace.Service(["h:1"], tls=tmp_path), **OPTIONS)
     (tmp_path / "ca.crt").write_text("no PEM")
-    with pytest.raises(millrace.InvalidArgumentError, match="no PEM file"):
+    with pytest.raises(millrace.InvalidArgumentError, match="not a PEM file"):
         millrace.Loader(tar.uri, workers=millrace.Service(["h:1"], tls=tmp_path), **OPTIONS)
     with pytest.raises(millrace.InvalidArgumentError, match="tls_name is the name"):
         millrace.Loader(tar.uri, workers=millrace.Service(["h:1"], tls_name="x"), **OPTIONS)
@@ -147,4 +147,4 @@ def test_folders_that_are_none(tar: Samples, tls: pathlib.Path, tmp_path: pathli
         text=True,
         timeout=120,
     )
-    assert made.returncode != 0 and "no PEM file" in made.stderr
+    assert made.returncode != 0 and "not a PEM file" in made.stderr
