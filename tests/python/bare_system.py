@@ -35,6 +35,7 @@ SYSTEMS = {
         System("Debian 13", "trixie"),
         System("Ubuntu 22.04", "jammy", "ubuntu", python="python3.11"),
         System("Ubuntu 24.04", "noble", "ubuntu"),
+        System("Ubuntu 26.04", "resolute", "ubuntu"),
         System("Debian 12, arm64", "bookworm", machine="aarch64"),
         System("Debian 13, arm64", "trixie", machine="aarch64"),
     )
