@@ -22,7 +22,7 @@ deb: ## make a Debian package of command, man pages and Python package, in dist/
 	@scripts/deb
 
 dist: ## make all artifacts in dist/: wheels, sources, Debian package, tarball, image, Helm chart, bills of materials, checksums
-	@scripts/setup arm64
+	@scripts/setup
 	@scripts/dist
 
 docs: build ## make the site of the documentation in build/site, and man pages in build/man
