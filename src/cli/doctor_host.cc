@@ -116,6 +116,12 @@ Examples:
 
 }  // namespace
 
+absl::StatusOr<bool> ExamineThisHost(bool json) {
+  HostFlags flags;
+  flags.json = json;
+  return ExamineHost(flags);
+}
+
 void AddDoctorHost(Command doctor) {
   const Command host =
       doctor.AddOptionalCommand("host", "Say whether this machine, and those of its job, are fit to train");

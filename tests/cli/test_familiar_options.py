@@ -238,6 +238,12 @@ def test_doctor_without_s3(millrace: Millrace, bucket: Bucket, tmp_path: Path) -
             millrace(*words, "s3://bkt/p", "--endpoint-url", bucket.env["AWS_ENDPOINT_URL"], "--json", env=env).stdout
         )
         assert found["ok"]
+    for words in (["doctor", "s3"], ["doctor", "--write"]):
         assert b"a URI is missing" in millrace(*words, code=2).stderr
+    # Right after an installation: what `doctor host` says.
+    this_machine = json.loads(millrace("doctor", "--json").stdout)
+    assert this_machine["ok"] and {"node", "figures"} <= set(this_machine)
+    assert {check["name"] for check in this_machine["checks"]} >= {"memory", "disk", "free space"}
+    assert b"memory: " in millrace("doctor").stdout
     assert b"is not on S3" in millrace("doctor", tmp_path, code=2).stderr
     assert b"doctor s3" in millrace("doctor", "--help").stdout

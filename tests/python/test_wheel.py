@@ -14,7 +14,7 @@ import zipfile
 import bare_system
 import pytest
 from artifact_uses import install, python_of, use_tarball, use_wheel, used_by_the_build
-from bare_system import BareSystem, run
+from bare_system import SYSTEMS, BareSystem, System, run
 from support import devstore
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -218,21 +218,34 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     assert 'Unexpected keyword argument "batch"' in said and "Found 1 error" in said, said
 
 
-@pytest.mark.parametrize("release", bare_system.RELEASES)
+@pytest.mark.parametrize("system", [system for system in SYSTEMS.values() if system.machine == os.uname().machine])
 def test_a_thousand_samples_in_a_bare_system(
-    wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path, release: str
+    wheels: dict[str, pathlib.Path], millrace_bin: pathlib.Path, tmp_path: pathlib.Path, system: System
 ) -> None:
-    """By the tarball of the command, and by the wheel if the system's Python takes it: fed and mounted as the build does."""
-    run("python3", ROOT / "tools/artifacts.py", "tarball", wheel, tmp_path, SOURCE_DATE_EPOCH="1700000000")
+    """By the tarball of the command, and by the wheel that the system's Python takes: fed and mounted as the build does."""
+    run(
+        "python3",
+        ROOT / "tools/artifacts.py",
+        "tarball",
+        wheels["cp311-cp311"],
+        tmp_path,
+        SOURCE_DATE_EPOCH="1700000000",
+    )
     (tarball,) = tmp_path.glob("*.tar.gz")
     outside = used_by_the_build(tmp_path / "user", millrace_bin)
-    with bare_system.made(tmp_path / "root", release) as bare:
+    with bare_system.made(tmp_path / "root", system) as bare:
         assert use_tarball(bare, tarball) == outside
-        assert use_wheel(bare, wheel) in (outside, None)
+        used = {tag: use_wheel(bare, wheel) for tag, wheel in wheels.items()}
+        taken = "cp311-cp311" if python_of(bare) == (3, 11) else "cp312-abi3"
+        assert used == {tag: outside if tag == taken else None for tag in wheels}
 
 
-def test_a_bare_system(wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with bare_system.made(tmp_path / "root", (bare_system.mirror() or ("", ""))[0]) as bare:
+@pytest.mark.parametrize("title", ["Debian 12", "Debian 13"])
+def test_a_bare_system(
+    wheels: dict[str, pathlib.Path], millrace_bin: pathlib.Path, tmp_path: pathlib.Path, title: str
+) -> None:
+    wheel = wheels["cp311-cp311" if title == "Debian 12" else "cp312-abi3"]
+    with bare_system.made(tmp_path / "root", SYSTEMS[title]) as bare:
         use_in_bare_system(wheel, bare, millrace_bin, tmp_path)
 
 
