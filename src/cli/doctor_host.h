@@ -13,7 +13,7 @@ namespace millrace::cli {
 /// `millrace doctor host`, below `doctor`.
 void AddDoctorHost(Command doctor);
 
-/// What `millrace doctor host` does without other options. Whether the machine is fit.
+/// Examines this machine as `millrace doctor host` does without other options. Returns true if the machine is fit.
 absl::StatusOr<bool> ExamineThisHost(bool json);
 
 /// "FAILED disk: ... Remedy: ...", with its end.
