@@ -27,6 +27,7 @@ from ._foreign_json import parse_json
 
 __all__ = ["import_checkpoint"]
 
+# src/cli/checkpoint_change.cc has these endings and names, too (IsForeignFile, IsForeignFolder).
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 _METADATA = ".metadata"  # of torch.distributed.checkpoint
 _ENDING = ".safetensors"

@@ -15,6 +15,7 @@ namespace millrace {
 using MetricLabels = std::vector<std::pair<std::string_view, std::string_view>>;
 
 /// Holds metrics that are gathered from several places, and written in Prometheus's text format, version 0.0.4.
+/// cli/top_view.cc, deploy/prometheus, deploy/grafana and docs/metrics.md have the names of metrics.
 ///
 ///   MetricsText text;
 ///   text.Counter("millrace_requests_total", "Requests that were sent.", {{"method", "GET"}}, 12);

@@ -9,7 +9,8 @@
 
 namespace millrace {
 
-/// What the earliest unfinished sample of the awaited batch is waiting for.
+/// What the earliest unfinished sample of the awaited batch is waiting for. `Walker::WaitOfFront` and
+/// `StepBoard::CauseNow` decide it. `feed` prints it (cli/feed_report.cc), and diagnose/limit.cc finds the words.
 enum class StallCause : uint8_t {
   kQueue,  // asked for; the client waits for a free connection
   kCredentials,

@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-/// What a large object is read and written by, where nothing else says how much.
+/// What a large object is read and written by, where nothing else says how much. Others decide for themselves:
+/// `PieceBytesOf` (checkpoint/shard_write.cc), `WrittenContent::CommitPieces` (mount) and `StreamWriter::Open`.
 inline constexpr uint64_t kPieceBytes = 8 << 20;
 
 /// What a store wants of the pieces that an object is written in.
