@@ -437,7 +437,9 @@ TEST_F(FileStoreTest, AnOwnFolderHasNoLinks) {
     for (const auto& [prefix, keys] : std::map<std::string, std::vector<std::string>>{
              {"", {"a/file"}}, {"a/", {"a/file"}}, {"folder/", {}}, {"folder/f", {}}, {"l", {}}}) {
       std::vector<std::string> listed;
-      for (const ObjectInfo& object : *ListAll(store, prefix)) listed.push_back(object.key);
+      const absl::StatusOr<std::vector<ObjectInfo>> all = ListAll(store, prefix);
+      ASSERT_TRUE(all.ok()) << all.status();
+      for (const ObjectInfo& object : *all) listed.push_back(object.key);
       EXPECT_EQ(listed, keys) << prefix;
     }
     EXPECT_THAT(ListBlocking(store, {.delimiter = "/"})->common_prefixes, ElementsAre("a/"));

@@ -96,9 +96,12 @@ FileWalk::EntryKind FileWalk::KindOf(DIR* folder, const dirent& entry, std::stri
 }
 
 absl::Status FileWalk::ReadNames(Folder& folder, Identity* identity) {
-  const std::string path = Path(folder.key);
+  std::string path = Path(folder.key);
   int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
-  if (links_ == Links::kPassedOver && !folder.key.empty()) flags |= O_NOFOLLOW;  // the root may be a link
+  if (links_ == Links::kPassedOver && !folder.key.empty()) {  // the root may be a link
+    path.pop_back();                                          // the system follows a link whose path ends with '/'
+    flags |= O_NOFOLLOW;
+  }
   UniqueFd fd = within_.empty() ? UniqueFd(open(path.c_str(), flags)) : OpenWithin(within_, path, flags);
   if (!fd) return ReadErrno(errno, path, "listing");
   const FolderHandle handle(fdopendir(fd.get()), closedir);
