@@ -142,6 +142,20 @@ void Mount::Server::KeepFolderOf(const std::string& key) {
   (void)local_.AddFolder(key.substr(0, slash + 1));
 }
 
+// What a user makes is theirs, so that they can open it again. Those of the mount's group share it, as in a folder with
+// setgid, unless its mode says otherwise. What root makes is the owner's of the mount, unless it is private.
+void Mount::Server::NoteCreator(Request request, const std::string& key, mode_t permissions, bool is_usual) {
+  const fuse_ctx& creator = *fuse_req_ctx(request);
+  const bool is_anothers = creator.uid != options_.uid;
+  if (is_usual && (!is_anothers || creator.uid == 0)) return;
+  attributes_.Change(key, [&](FileAttributes& attributes) {
+    if (is_anothers) attributes.uid = creator.uid;
+    if (is_usual) return;
+    attributes.mode = permissions;
+    if (is_anothers) attributes.gid = creator.gid;
+  });
+}
+
 // A name in its folder is made, removed, or another file's: the folder has changed, as on a disk.
 void Mount::Server::NoteChangeBeside(const std::string& key) {
   const size_t slash = key.substr(0, key.size() - 1).rfind('/');
@@ -166,14 +180,7 @@ absl::Status Mount::Server::MakeFolder(Request request, uint64_t parent, const c
   attributes_.Change(node.key, [&](FileAttributes& attributes) { attributes.modified = attributes.accessed = now; });
   NoteChangeBeside(node.key);
   const mode_t permissions = mode & kPermissions & ~options_.umask;
-  if (permissions != (0777 & ~options_.umask)) {
-    const fuse_ctx& creator = *fuse_req_ctx(request);
-    attributes_.Change(node.key, [&](FileAttributes& attributes) {
-      attributes.mode = permissions;
-      if (creator.uid != options_.uid) attributes.uid = creator.uid;
-      if (creator.uid != options_.uid) attributes.gid = creator.gid;
-    });
-  }
+  NoteCreator(request, node.key, permissions, permissions == (0777 & ~options_.umask));
   fuse_entry_param entry{};
   entry.entry_timeout = entry.attr_timeout = Validity();
   entry.ino = inodes_.Remember(node);

@@ -128,17 +128,10 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::MakeFile(Request req
   }
   attributes_.Remove(key);
   NoteChangeBeside(key);
-  // Others may only be kept out of a file that is its creator's.
   const mode_t permissions = mode & kModeBits & ~options_.umask;
-  if (permissions != (0666 & ~options_.umask)) {
-    file->set_mode(permissions);
-    const fuse_ctx& creator = *fuse_req_ctx(request);
-    attributes_.Change(key, [&](FileAttributes& attributes) {
-      attributes.mode = permissions;
-      if (creator.uid != options_.uid) attributes.uid = creator.uid;
-      if (creator.uid != options_.uid) attributes.gid = creator.gid;
-    });
-  }
+  const bool is_usual = permissions == (0666 & ~options_.umask);
+  if (!is_usual) file->set_mode(permissions);
+  NoteCreator(request, key, permissions, is_usual);
   return file;
 }
 

@@ -418,14 +418,31 @@ def _(folder: Path) -> None:
     assert not as_stranger(folder, "rm", "-f", "f") and as_stranger(folder, "rm", "theirs")
 
 
+@posix("a new file belongs to the user who makes it, who can open it again; and so does a new folder")
+def _(folder: Path) -> None:
+    folder.chmod(0o777)
+    script = "umask 022; : > usual; mkdir folder; echo 1 >> usual; echo 1 > folder/in; umask 077; : > private"
+    assert as_stranger(folder, "sh", "-c", script)
+    for name in ("usual", "private", "folder", "folder/in"):
+        assert (folder / name).stat().st_uid == STRANGER, name
+
+
 @posix(
-    "a new file belongs to the user who makes it",
-    "to the owner of the mount (`-o uid=N`), unless it is made with another mode than files usually are",
+    "a new file has the group of the process that makes it",
+    "the mount's (`-o gid=N`), as in a folder with the setgid bit, unless it is made with another mode than files usually are",
 )
 def _(folder: Path) -> None:
     folder.chmod(0o777)
     assert as_stranger(folder, "sh", "-c", "umask 022; : > usual; umask 077; : > private")
-    assert (folder / "usual").stat().st_uid == os.geteuid() and (folder / "private").stat().st_uid == STRANGER
+    assert (folder / "usual").stat().st_gid == os.getegid() and (folder / "private").stat().st_gid == STRANGER
+
+
+@posix(
+    "a file that root makes belongs to root",
+    "to the owner of the mount (`-o uid=N`), unless it is made with another mode than files usually are",
+)
+def _(folder: Path) -> None:
+    assert made(folder / "f").stat().st_uid == os.geteuid()  # test_semantics.py has a mount with -o uid=
 
 
 @posix("a program runs if its mode has `x`, and else does not: `EACCES`")

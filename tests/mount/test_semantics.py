@@ -196,7 +196,8 @@ def test_owner_and_mode(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
     ):
         folder = tmp_path / "mnt" / place.prefix / "d"
         assert (folder / "a").stat().st_mode & 0o7777 == 0o640 and folder.stat().st_mode & 0o7777 == 0o750
-        for path in (folder, folder / "a"):
+        (folder / "made").write_text("text")
+        for path in (folder, folder / "a", folder / "made"):
             assert (path.stat().st_uid, path.stat().st_gid, path.stat().st_nlink) == (12, 34, 1)
 
 
@@ -222,7 +223,8 @@ def test_modes_of_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:  # more of
 
 @says(
     "With `--writable`, programs set modes, owners and times; the mount keeps them until it ends, and no other machine sees them.",
-    "A file or folder that is made with another mode than the usual one has that mode, and belongs to the user who makes it.",
+    "A file or folder belongs to the user who makes it. If root makes it, it belongs to the owner of the mount, unless its mode is another one than the usual.",
+    "A file or folder that is made with another mode than the usual one has that mode, and the group of the process that makes it.",
     "A file that was written by way of the mount has the time of its last write, as on a disk, until the mount ends.",
     "A folder has the time when a program of the mount has made it, or has made, removed or renamed something in it; else it has that of the mount.",
 )
