@@ -24,6 +24,8 @@ namespace {
 
 constexpr mode_t kModeBits = 07777;
 constexpr int kFinishThreads = 8;
+// What fallocate() does: a hole is zeros, and it never comes without KEEP_SIZE.
+constexpr int kAllocates = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
 
 absl::Status NeedsOverwriting(const std::string& uri) {
   return RefusedWith(EEXIST, uri + ": there is an object already, and the mount has --no-overwrite");
@@ -125,17 +127,11 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::MakeFile(Request req
     return absl::FailedPreconditionError(fmt::format("{}: another program was first", key));
   }
   attributes_.Remove(key);
-  // Others may only be kept out of a file that is its creator's.
+  NoteChangeBeside(key);
   const mode_t permissions = mode & kModeBits & ~options_.umask;
-  if (permissions != (0666 & ~options_.umask)) {
-    file->set_mode(permissions);
-    const fuse_ctx& creator = *fuse_req_ctx(request);
-    attributes_.Change(key, [&](FileAttributes& attributes) {
-      attributes.mode = permissions;
-      if (creator.uid != options_.uid) attributes.uid = creator.uid;
-      if (creator.uid != options_.uid) attributes.gid = creator.gid;
-    });
-  }
+  const bool is_usual = permissions == (0666 & ~options_.umask);
+  if (!is_usual) file->set_mode(permissions);
+  NoteCreator(request, key, permissions, is_usual);
   return file;
 }
 
@@ -232,13 +228,14 @@ absl::Status Mount::Server::Allocate(Request request, int mode, off_t offset, of
                                      const fuse_file_info& file) {
   const OpenFile& open = FileOf(file);
   const ByteRange range{static_cast<uint64_t>(offset), static_cast<uint64_t>(length)};
-  if (open.written == nullptr || staging_ == nullptr || (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE)) != 0) {
+  if (open.written == nullptr || staging_ == nullptr || (mode & ~kAllocates) != 0) {
     return RefusedWith(EOPNOTSUPP, "this file cannot be allocated in such a way");
   }
   const Patience patience = PatienceOf(request);
-  if ((mode & FALLOC_FL_PUNCH_HOLE) != 0) {
+  if ((mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0) {
     RETURN_IF_ERROR(open.written->Clear(range, patience));
-  } else if ((mode & FALLOC_FL_KEEP_SIZE) == 0 && range.end() > open.written->size()) {
+  }
+  if ((mode & FALLOC_FL_KEEP_SIZE) == 0 && range.end() > open.written->size()) {
     RETURN_IF_ERROR(open.written->Truncate(range.end(), patience));
   }
   fuse_reply_err(request, 0);

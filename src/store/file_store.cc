@@ -151,7 +151,12 @@ absl::StatusOr<ObjectInfo> FileStore::Stat(const std::string& key) const {
   RETURN_IF_ERROR(Check(key));
   const std::string uri = Uri(key);
   struct stat info {};
-  if (StatWithin(traits().within, uri, &info) != 0) return ReadErrno(errno, uri, "looking it up");
+  if (traits().own) {
+    ASSIGN_OR_RETURN(const UniqueFd fd, OpenToRead(uri));
+    if (fstat(fd.get(), &info) != 0) return ReadErrno(errno, uri, "looking it up");
+  } else if (StatWithin(traits().within, uri, &info) != 0) {
+    return ReadErrno(errno, uri, "looking it up");
+  }
   if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", uri));
   return FileInfo(key, info);
 }
@@ -252,7 +257,8 @@ absl::StatusOr<std::unique_ptr<FileWalk>> FileStore::ResumeWalk(const ListOption
     }
     start = {options.continuation.substr(1), options.continuation.front() == 'p'};
   }
-  return FileWalk::Open(root_, options.prefix, !options.delimiter.empty(), std::move(start), traits().within);
+  const auto links = traits().own ? FileWalk::Links::kPassedOver : FileWalk::Links::kFollowed;
+  return FileWalk::Open(root_, options.prefix, !options.delimiter.empty(), std::move(start), links, traits().within);
 }
 
 void FileStore::ParkWalk(const ListOptions& options, const std::string& continuation, std::unique_ptr<FileWalk> walk) {

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,10 +15,11 @@ namespace millrace {
 
 /// The files below a folder as object keys, in bytewise order of whole keys (`a-` before `a/x` before `a0`). Folders
 /// are read when the walk reaches them, so a page of a large tree costs what lies on its way. Links to files and
-/// folders are followed, but not into a folder that the walk is in already. Files that vanish meanwhile are passed
-/// over. Not thread-safe.
+/// folders are followed, but not into a folder that the walk is in already, unless they are passed over. So are files
+/// that vanish meanwhile. Not thread-safe.
 class FileWalk {
  public:
+  enum class Links : uint8_t { kFollowed, kPassedOver };
   struct Start {
     std::string key;          // only what is greater
     bool skip_below = false;  // nor anything that begins with `key`
@@ -31,7 +33,8 @@ class FileWalk {
   /// With `within`, files outside these folders are passed over (base/within.h).
   /// NotFound when `root` is not a folder.
   static absl::StatusOr<std::unique_ptr<FileWalk>> Open(std::string root, std::string prefix, bool folders_as_prefixes,
-                                                        Start start, std::vector<std::string> within = {});
+                                                        Start start, Links links = Links::kFollowed,
+                                                        std::vector<std::string> within = {});
 
   /// The next item, owned by the walk until Take(); null at the end.
   absl::StatusOr<const Item*> Peek();
@@ -47,11 +50,13 @@ class FileWalk {
   using Identity = std::pair<dev_t, ino_t>;
   enum class EntryKind { kFile, kFolder, kOther };
 
-  FileWalk(std::string root, std::string prefix, bool folders_as_prefixes, Start start, std::vector<std::string> within)
+  FileWalk(std::string root, std::string prefix, bool folders_as_prefixes, Start start, Links links,
+           std::vector<std::string> within)
       : root_(std::move(root)),
         prefix_(std::move(prefix)),
         folders_as_prefixes_(folders_as_prefixes),
         start_(std::move(start)),
+        links_(links),
         within_(std::move(within)) {}
 
   absl::Status Begin();
@@ -62,11 +67,13 @@ class FileWalk {
   absl::StatusOr<bool> HoldsFiles(const std::string& key) const;
   absl::StatusOr<bool> MakeItem(std::string key);
   std::string Path(std::string_view key) const;
+  int StatOf(const std::string& path, struct stat* info) const;
 
   const std::string root_;
   const std::string prefix_;
   const bool folders_as_prefixes_;
   const Start start_;
+  const Links links_;
   const std::vector<std::string> within_;
   std::vector<Folder> folders_;     // from the prefix's folder to the one being walked
   std::vector<Identity> ancestry_;  // from the root to the folder being walked
