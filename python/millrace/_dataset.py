@@ -95,7 +95,7 @@ class Dataset:
             uri = _arguments.joined_folders(uri, join)
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
-        line = ProgressLine(uri) if show else None
+        line = ProgressLine(uri, is_data=True) if show else None
         try:
             clients = {"endpoint": endpoint, "profile": profile, "region": region}
             for name, value in clients.items():
@@ -511,7 +511,11 @@ def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | No
     """With the labels of all samples, whether these have some or not: the caller has looked."""
     dataset = Dataset.__new__(Dataset)
     dataset._progress, dataset._opening = progress, opening
-    show = ProgressLine(uri) if labels is None and (sys.stderr.isatty() if progress is None else progress) else None
+    show = (
+        ProgressLine(uri, is_data=True)
+        if labels is None and (sys.stderr.isatty() if progress is None else progress)
+        else None
+    )
     try:
         dataset._adopt(native_of(uri, opening, labels, show.update if show else None))
     finally:
