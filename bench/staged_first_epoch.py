@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Cost(NamedTuple):
-    """Of a process, from its start to its end."""
+    """The cost of a process, from its start to its end."""
 
     seconds: float
     cpu_seconds: float
@@ -86,7 +86,7 @@ class Rounds:
 
 
 def _cpu_seconds() -> float:
-    """Of processes that have ended."""
+    """The CPU-seconds of processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -217,7 +217,7 @@ bool StagedLoader::Advance(Time deadline) {
   return true;
 }
 
-// What was pulled cannot be delivered before it is known whether there is a next stage.
+// The batch that was pulled cannot be delivered before it is known whether there is a next stage.
 bool StagedLoader::NeedsNext() const {
   if (!in_stages() || !pulled_->ok() || !(*pulled_)->has_value()) return false;
   const Batch& batch = ***pulled_;
@@ -289,7 +289,7 @@ void StagedLoader::Fail(const absl::Status& status) {
 
 // ---- The end of the first epoch
 
-// The batch is its last one. What later stages have is dropped.
+// The batch is its last one. Samples of later stages are dropped.
 void StagedLoader::EndEpoch(Batch batch) {
   if (next_ && next_->ok() && (*next_)->dataset == nullptr) {
     next_.reset();

@@ -30,7 +30,7 @@ class StagedLoader final : public BatchSource {
  public:
   /// `facts` are those of DescribeStaged, for this start or another one; without them it is called first, and its
   /// errors are returned. With them it does not block: what is not opened yet is waited for by Next. ResourceExhausted
-  /// as Loader::Create. Of a budget of its own, a stage has three eighths, as the next one has from the end of this one
+  /// as Loader::Create. A stage has three eighths of a budget of its own, as the next one has from the end of this one
   /// on, and a quarter is for indexing. Loaders that share a budget give a stage the share of a loader, and indexing
   /// takes its memory from the process's budget.
   static absl::StatusOr<std::unique_ptr<StagedLoader>> Create(Runtime& runtime, std::unique_ptr<StagedDataset> data,
@@ -65,21 +65,21 @@ class StagedLoader final : public BatchSource {
   absl::Status Begin(const StagedFacts& facts);
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Dataset& dataset, const Entry& at) const;
   bool Advance(Time deadline);
-  // Of a stage and the next one.
+  // A stage and the next one.
   bool WaitOpened(Time deadline);
   void TakeNext();
   void EnterNext();
   absl::Status Enter();
   void Leave();
   void BeginNextEarly(uint64_t left);
-  // Of a batch.
+  // A batch.
   bool NeedsNext() const;
   bool IsLastFull(uint64_t left) const;
   void Receive();
   void ReceiveOfStage(Batch batch);
   void EndStage(Batch batch, bool full);
   void Fail(const absl::Status& status);
-  // Of the end of the first epoch.
+  // The end of the first epoch.
   void EndEpoch(Batch batch);
   void EndStages();
   bool FillLast(Time deadline);
