@@ -105,7 +105,7 @@ class Dataset:
             uri = _arguments.joined_folders(uri, join)
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
-        line = ProgressLine(uri) if show else None
+        line = ProgressLine(uri, is_data=True) if show else None
         try:
             clients = {"endpoint": endpoint, "profile": profile, "region": region}
             for name, value in clients.items():
@@ -608,7 +608,11 @@ def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | No
     """Opens a data set with the labels of all samples. The caller has checked that the wanted samples have labels."""
     dataset = Dataset.__new__(Dataset)
     dataset._progress, dataset._opening = progress, opening
-    show = ProgressLine(uri) if labels is None and (sys.stderr.isatty() if progress is None else progress) else None
+    show = (
+        ProgressLine(uri, is_data=True)
+        if labels is None and (sys.stderr.isatty() if progress is None else progress)
+        else None
+    )
     try:
         dataset._adopt(native_of(uri, opening, labels, show.update if show else None))
     finally:

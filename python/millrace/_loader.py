@@ -100,8 +100,8 @@ class Loader:
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
             are as those of labels, except images, which are 0.
         start: ``"indexed"``: begin when all shards are indexed. ``"staged"``: begin when some of the shards are, and index the others meanwhile
-            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, ``len(loader)`` raises TypeError, and the last batch of each stage
-            may be short. None: as the position says that is loaded, else ``"indexed"``.
+            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, and ``len(loader)`` raises TypeError. None: as the position says that
+            is loaded, else ``"indexed"``.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"1GiB"``. None: all Loaders of the process with None share 512 MiB
             (each of those with ``workers`` has as much). A data set that needs less takes less.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
@@ -269,7 +269,7 @@ class Loader:
             collate_fn is not None or batch_transform is not None,
         )
         self._data, self._start = tokenized(data, tokens), start
-        whole = option_for_whole(data, tokens, workers, checked["last"])
+        whole = option_for_whole(data, tokens, workers)
         staged = staged_data(self._data, start, whole)
         self._opened = None if staged else opened_data(self._data)
         self._is_staged = staged is not None
@@ -339,7 +339,8 @@ class Loader:
         if (
             self._is_staged and self.epoch > 0 and steps == 0
         ):  # the first epoch has been delivered: its data set is whole
-            steps = -(-len(self._dataset) // (self._batch_size * self._world))
+            step = self._batch_size * self._world
+            steps = len(self._dataset) // step if self.drop_last else -(-len(self._dataset) // step)
         if self._is_staged and self.epoch == 0:
             raise TypeError(
                 f"{self._uri}: the length of a staged first epoch is not known before its end; it is about {self.estimated_len():,} "
@@ -526,10 +527,7 @@ class Loader:
         """
         position = position_of(state)
         turns = self._start is None and is_staged(position) != self._is_staged
-        if (
-            turns
-            and option_for_whole(self._data, self._given.get("tokens"), self._given.get("workers"), self._last) is None
-        ):
+        if turns and option_for_whole(self._data, self._given.get("tokens"), self._given.get("workers")) is None:
             self._turn(position)
         else:
             self._iteration.load(position)

@@ -101,6 +101,7 @@ LoaderHandle::LoaderHandle(std::shared_ptr<StagedHandle> staged, LoaderOptions o
       options_(std::move(options)),
       epochs_(options_.epochs) {
   Describe();
+  CountFirstStage();
 }
 
 LoaderHandle::LoaderHandle(const LoaderHandle& other)
@@ -324,6 +325,13 @@ LoaderCounts LoaderHandle::BlankReport(const Position& start) const {
   report.part_samples.resize(source_.parts().size());
   if (options_.cache != nullptr) report.cache.emplace();
   return report;
+}
+
+// The program has waited for it when the loader was made.
+void LoaderHandle::CountFirstStage() {
+  if (facts_->cache) before_.cache = facts_->cache;
+  before_.stalls.seconds[static_cast<size_t>(StallCause::kIndex)] = facts_->seconds;
+  before_.stalls.elapsed = facts_->seconds;
 }
 
 const std::optional<CacheForecast>& LoaderHandle::Forecast() {

@@ -105,6 +105,7 @@ class LoaderHandle {
   void StopLocked();
   LoaderCounts ReportLocked() const;
   void Describe();
+  void CountFirstStage();
   LoaderCounts BlankReport(const Position& start) const;
 
   const pid_t maker_ = getpid();

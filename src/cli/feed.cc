@@ -20,6 +20,7 @@
 #include "cli/feed_tokens.h"
 #include "cli/json_text.h"
 #include "cli/metrics_option.h"
+#include "cli/staged_advice.h"
 #include "cli/usage.h"
 #include "cli/workers_options.h"
 #include "dataset/staged_dataset.h"
@@ -210,8 +211,16 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& s
                                                      std::optional<LabelsFile> labels, bool by_class) {
   InterruptStop interrupt;
   ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
+  StagedAdvice advice;
+  const SteadyClock::time_point begin = SteadyClock::now();
   OpenOptions open;
-  open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  open.progress = [&](uint64_t done, uint64_t total) {
+    if (const std::optional<std::string> text = advice.Update(done, total, SecondsSince(begin))) {
+      progress.Clear();
+      PrintError("{}\n", *text);
+    }
+    progress.Update(done, total);
+  };
   open.stop = interrupt.token();
   open.labels = std::move(labels);
   open.raw.classes = by_class;
@@ -247,9 +256,7 @@ std::string_view OptionForWhole(const FeedFlags& flags) {
                                                      {source.epoch_samples > 0, "--epoch-samples"},
                                                      {!flags.tokens.empty(), "--tokens"},
                                                      {!flags.workers.workers.empty(), "--workers"},
-                                                     {flags.explain, "--explain"},
-                                                     {flags.last == "drop", "--last drop"},
-                                                     {flags.last == "wrap", "--last wrap"}};
+                                                     {flags.explain, "--explain"}};
   for (const auto& [given, name] : needs) {
     if (given) return name;
   }
@@ -275,6 +282,7 @@ absl::StatusOr<std::unique_ptr<StagedDataset>> OpenStaged(const FeedFlags& flags
   InterruptStop interrupt;
   OpenOptions open;
   open.stop = interrupt.token();
+  open.share = {.part = options.rank, .parts = options.world};
   return StagedDataset::Open(runtime, stores, flags.source.uris.front(), open);
 }
 

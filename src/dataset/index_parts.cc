@@ -112,6 +112,7 @@ absl::Status IndexParts::Keep(std::string_view index, bool for_others) {
     return Annotate(kept, "the parts of an index lie beside the data, where the other machines find them");
   }
   ASSIGN_OR_RETURN(const Location cache, MakeArtifactCache(stores_, cache_folder_));
+  kept_here_ = home_ != ArtifactHome::kCache;
   return PutBlocking(*cache.store, cache.Key(stem_ + hash), AsBytes(index), put).status();
 }
 

@@ -33,6 +33,9 @@ class IndexParts {
   /// folder, or, if other machines need it (`for_others`), that is an error.
   absl::Status Keep(std::string_view index, bool for_others);
 
+  /// A part was kept in the cache folder, since nothing can be kept beside the data. Other machines do not find it.
+  bool kept_here() const { return kept_here_; }
+
   /// Removes all parts, unless Find has found none and none were kept since. A warning names one that stays.
   void Remove();
 
@@ -48,6 +51,7 @@ class IndexParts {
   const std::stop_token stop_;
   const ArtifactHome home_;
   bool may_be_there_ = true;  // any part
+  bool kept_here_ = false;
 };
 
 }  // namespace millrace

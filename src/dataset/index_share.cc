@@ -118,6 +118,7 @@ class SharedBuild {
         runtime_, data_, [] { return std::make_unique<NullWriter>(); }, build);
   }
   const absl::Status& kept() const { return kept_; }
+  bool kept_here() const { return parts_.kept_here(); }
 
   /// When the index is whole: another process has completed it before this one kept its last part.
   void RemoveParts() { parts_.Remove(); }
@@ -177,6 +178,7 @@ absl::Status BuildMissingShards(Runtime& runtime, Stores& stores, const DatasetP
                                 const ChooseShard& among) {
   SharedBuild build(runtime, stores, data, options);
   Texts tried;
+  bool warned = false;
   // The fewer of the others work, the more shards are read at a time.
   for (uint64_t most = 1;; most *= 2) {
     RETURN_IF_ERROR(build.Look());
@@ -194,6 +196,11 @@ absl::Status BuildMissingShards(Runtime& runtime, Stores& stores, const DatasetP
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(built);
+    if (!build.kept_here() || std::exchange(warned, true)) continue;
+    Log(LogLevel::kWarning, "dataset",
+        fmt::format("{}: what this machine indexes is kept in its cache folder, since nothing can be kept beside the "
+                    "data; each machine of the job indexes all shards for itself",
+                    data.uri));
   }
 }
 

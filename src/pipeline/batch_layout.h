@@ -54,6 +54,9 @@ class BatchLayout {
 /// The batch keeps its first `rows` rows, in the same memory.
 void Shorten(Batch* batch, uint64_t rows);
 
+/// Rows from `at` on of `to` become the first `rows` rows of `from`, whose arrays and values are those of `to`.
+void CopyRows(Batch&& from, uint64_t rows, Batch* to, uint64_t at);
+
 /// Whether the batch has one of the declared shapes: each of its arrays is as large as declared, and it has no others.
 /// A batch may have fewer rows than declared; its arrays are that much smaller. Internal, naming the array, if it has
 /// not: a program that was compiled for the shapes would be compiled once more, or read beyond the memory.

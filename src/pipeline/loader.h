@@ -84,6 +84,7 @@ struct LoaderOptions {
   // For a staged loader (staged_loader.h).
   bool keyed_by_place = false;  // augmentation follows from the place of a sample, in place of its number
   bool numbered = true;         // false: all samples have the number -1
+  uint64_t begun = 0;           // as Batching's
 
   // With what means. None of these changes what is delivered.
   uint64_t memory_bytes =

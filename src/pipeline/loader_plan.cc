@@ -242,7 +242,12 @@ absl::Status SettleTokens(LoaderPlan* plan) {
 }
 
 Batching BatchingOf(const LoaderOptions& options, uint64_t samples, uint64_t batch) {
-  return {.samples = samples, .batch = batch, .rank = options.rank, .world = options.world, .last = options.last};
+  return {.samples = samples,
+          .batch = batch,
+          .rank = options.rank,
+          .world = options.world,
+          .last = options.last,
+          .begun = options.begun};
 }
 
 absl::Status SettleBuckets(LoaderPlan* plan) {

@@ -30,6 +30,9 @@ struct Batching {
   uint64_t rank = 0;
   uint64_t world = 1;
   LastBatch last = LastBatch::kPad;
+  /// So many samples of the step at the epoch's begin, of all ranks, come from elsewhere (staged_loader.h): it takes as
+  /// many fewer. Less than a step, and only with kPad.
+  uint64_t begun = 0;
 
   /// Returns InvalidArgument with the reason: limits, a rank outside its world, an epoch that would have no step. The
   /// functions below presuppose that this is ok.
@@ -69,6 +72,8 @@ struct Batching {
   uint64_t After(uint64_t consumed) const;
 
  private:
+  /// Positions that the step after `consumed` takes, unless the epoch ends before.
+  uint64_t StepSize(uint64_t consumed) const { return batch * world - (consumed == 0 ? begun : 0); }
   /// Returns the first position of this rank from `consumed` on. If `consumed` is not a multiple of the world, other
   /// ranks begin.
   uint64_t FirstPosition(uint64_t consumed) const;
