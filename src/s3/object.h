@@ -96,8 +96,8 @@ struct PutOptions {
 
 /// These options are of a copy that the store makes.
 struct CopyOptions {
-  /// Returns AlreadyExists when there is an object of that key. Some stores do not know this condition of a copy, and
-  /// ignore or refuse it; then the copy is made without it, so the caller looks first.
+  /// If this is set, an object of that key makes the copy fail with AlreadyExists. Some stores do not know this
+  /// condition of a copy, and ignore or refuse it; then the copy is made without it, so the caller looks first.
   bool only_if_absent = false;
   std::function<void(uint64_t bytes)> moved;  // adds up to the object's size; on any thread, and must not block
   std::stop_token stop;                       // when requested, the callback gets Cancelled soon
