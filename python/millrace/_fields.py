@@ -115,7 +115,7 @@ class Image:
             )
         for name in ("size", "crop", "flip", "mean", "std"):
             if getattr(self, name) is not None:
-                raise InvalidArgumentError(f"{name} is said by transforms; leave it out")
+                raise InvalidArgumentError(f"{name} is given by transforms; leave it out")
         if self.interpolation != "bilinear":
             raise InvalidArgumentError(
                 "interpolation is that of RandomResizedCrop or Resize in transforms; give it there"
@@ -327,7 +327,7 @@ Field = Union[Image, Label, Text, Json, Array, Bytes, Boxes]
 
 def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]]:
     """Checks the fields, and returns them with options of images that are None taken from ``usual``."""
-    wanted = "a dict of names and what each holds, such as {'image': millrace.Image(), 'caption': millrace.Text('txt')}"
+    wanted = "a dict of names and fields, such as {'image': millrace.Image(), 'caption': millrace.Text('txt')}"
     if not isinstance(fields, Mapping):
         _arguments.refuse("fields", wanted, fields)
     if not fields:
@@ -461,7 +461,7 @@ def the_image(image: Any, usual: Image) -> tuple[tuple[Any, ...], str]:
         made = image._over(usual)
         if made.channels is None:
             raise InvalidArgumentError(
-                "a map of numbers is no image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
+                "a map of numbers is not an image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
             )
         return made._native(), _arguments.text("field", image.field) or ""
     except InvalidArgumentError as error:

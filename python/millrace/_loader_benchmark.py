@@ -139,7 +139,7 @@ def benchmark(loader: torch.utils.data.DataLoader[Any], *, batches: int | None =
         InvalidArgumentError: The loader gives fewer than two batches.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
-        _arguments.refuse("loader", "a torch DataLoader (a millrace.Loader tells it by loader.report())", loader)
+        _arguments.refuse("loader", "a torch DataLoader (a millrace.Loader shows it in loader.report())", loader)
     workers = loader.num_workers
     wanted = max(_LEAST_BATCHES, 4 * workers) if batches is None else _arguments.integer("batches", batches, least=2)
     first, wait, stepped, came = _run(loader, wanted, workers, step)
