@@ -151,13 +151,13 @@ class Image:
         dtype = _arguments.dtype(self.dtype)
         channels = 1 if is_map else _arguments.integer("channels", self.channels)
         if channels not in (1, 3):
-            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
+            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (gray)")
         if is_map and dtype != "u8":
             raise InvalidArgumentError(
                 "a map of numbers (interpolation='nearest' without channels) has dtype='u8'; give channels=1 for pixels"
             )
         if dtype == "u8" and (self.mean is not None or self.std is not None):
-            raise InvalidArgumentError("mean and std are for pixels that are floats; u8 pixels are never normalised")
+            raise InvalidArgumentError("mean and std are for pixels that are floats; u8 pixels are never normalized")
         crop = (*_crop(self.crop), _arguments.number("flip", self.flip))
         return (
             *_arguments.image_size(self.size),
@@ -416,7 +416,7 @@ def sent_as_bytes(
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
         *_, transforms, _ = rest
-        erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # of normalised pixels, perhaps
+        erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # perhaps of normalized pixels
         is_done = erases or name in padded
         if dtype == "u8" or (dtype == "f32" and (is_done or only_halves)):
             return image

@@ -365,12 +365,12 @@ _ADVICE = {
         _LOADER,
     ],
     "transform": [
-        "More workers do not help. Millrace decodes, crops and normalises images natively, for a fraction of the CPU time; functions of your own remain:",
+        "More workers do not help. Millrace decodes, crops and normalizes images natively, for a fraction of the CPU time; functions of your own remain:",
         _LOADER[:-1] + ", transform=your_transform)",
     ],
     "collate": ["Millrace decodes into the memory of the batch, so that there is nothing to collate:", _LOADER],
     "transfer": [
-        "Send less (uint8 in place of float32, normalised on the device). Millrace makes batches in threads of the program, which send nothing:",
+        "Send less (uint8 in place of float32, normalized on the device). Millrace makes batches in threads of the program, which send nothing:",
         _LOADER,
     ],
     "workers": [
