@@ -130,11 +130,11 @@ class Loader:
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
             ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
-            these and the threads or processes for it.
+            these and the threads or processes for it. None: samples stay as they are.
         collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"key"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
-            the last batch of an epoch is shorter.
-        batch_transform: A function of a whole batch, which is called after these, also in threads. The loop gets its result.
+            the last batch of an epoch is shorter. None: samples are stacked.
+        batch_transform: A function of a whole batch, which is called after these, also in threads. The loop gets its result. None: the loop gets the batch.
         multiprocessing_context: How processes of a :class:`Map` are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
         drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False the default of ``last``.
         num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
