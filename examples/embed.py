@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="images")
     parser.add_argument("results", help="an empty place for the shards, or one where the same command has begun")
-    parser.add_argument("--model", help="a file of torch.jit.save(); without it, the vectors are means of colours")
+    parser.add_argument("--model", help="a file of torch.jit.save(); without it, the vectors are means of colors")
     parser.add_argument(
         "--checkpoint", help="where classify.py has saved: the vectors are what its model says of the classes"
     )

@@ -192,7 +192,7 @@ def joined_folders(uri_of_folder: Any, join: Any) -> str:
         path = os.fspath(pattern)
         if path.count("{}") != 1 or set("{},*?[]\\") & set(field + path.replace("{}", "")) or "=" in field:
             raise InvalidArgumentError(
-                f"join: {field}={path} is no pattern: it has one {{}} for the key of the sample, and no braces, commas and wildcards"
+                f"join: {field}={path} is not a pattern: it has one {{}} for the key of the sample, and no braces, commas and wildcards"
             )
         parts.append(f"{field}={path}")
     return folder.rstrip("/") + "/{" + ",".join(parts) + "}"

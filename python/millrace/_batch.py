@@ -22,7 +22,7 @@ class Batch(_Label):
         for batch in millrace.Loader("s3://bucket/train", batch_size=64):
             loss = criterion(model(batch["image"]), batch["label"])
 
-    With ``last="short"``, which is the default, the last batch of an epoch has fewer rows.
+    With ``last="short"``, which is the default, the last batch of an epoch may have fewer rows. No other batch does.
 
     | Entry | Type and shape | Content |
     |---|---|---|

@@ -108,5 +108,5 @@ class BatchShapes:
     def _check_known(self) -> None:
         if self._has_functions:
             raise UnsupportedError(
-                "what a transform makes of batches is not known ahead; take the shapes of a Loader without it"
+                "the batches of a transform are not known ahead; take the shapes of a Loader without it"
             )

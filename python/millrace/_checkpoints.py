@@ -108,10 +108,14 @@ class Checkpoints:
         self._keep = 0 if keep is None else _arguments.integer("keep", keep, least=1)
         self._keep_every = 0 if keep_every is None else _arguments.integer("keep_every", keep_every, least=1)
         if self._keep_every and not self._keep:
-            raise InvalidArgumentError("keep_every says what remains besides the newest: give keep, too, or neither")
+            raise InvalidArgumentError(
+                "keep_every names checkpoints that remain besides the newest: give keep, too, or neither"
+            )
         self._keep_best = 0 if keep_best is None else _arguments.integer("keep_best", keep_best, least=1)
         if self._keep_best and not self._keep:
-            raise InvalidArgumentError("keep_best says what remains besides the newest: give keep, too, or neither")
+            raise InvalidArgumentError(
+                "keep_best names checkpoints that remain besides the newest: give keep, too, or neither"
+            )
         self._interval = (
             None
             if save_interval_steps is None

@@ -390,7 +390,7 @@ def _listen(process: subprocess.Popen[bytes], report: IO[bytes], told: _Told) ->
 def _last_object(command: str, out: bytes) -> dict[str, Any]:
     lines = out.splitlines()
     if not lines:
-        raise InternalError(f"millrace {command} has told nothing")
+        raise InternalError(f"millrace {command} has printed no result")
     found: dict[str, Any] = json.loads(lines[-1])
     return found
 

@@ -17,8 +17,8 @@ _NO_EFFECT = {
     "num_workers": "it needs no worker processes",
     "persistent_workers": "it needs no worker processes",
     "prefetch_factor": "it reads ahead as far as memory= allows",
-    "pin_memory": "device='cuda' pins what it sends",
-    "pin_memory_device": "device= says where batches go, and pins what it sends",
+    "pin_memory": "device='cuda' pins the memory that it sends",
+    "pin_memory_device": "device= names the device, and pins the memory that it sends",
     "in_order": "batches always come in order",
 }
 _SAMPLER = (

@@ -85,7 +85,9 @@ class StorageWriter(DcpStorageWriter):
         self._keep = 0 if keep is None else _arguments.integer("keep", keep, least=1)
         self._keep_every = 0 if keep_every is None else _arguments.integer("keep_every", keep_every, least=1)
         if self._keep_every and not self._keep:
-            raise InvalidArgumentError("keep_every says what remains besides the newest: give keep, too, or neither")
+            raise InvalidArgumentError(
+                "keep_every names checkpoints that remain besides the newest: give keep, too, or neither"
+            )
         self._save: Any = None  # the coordinator's save that has begun and not ended
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -354,7 +356,7 @@ def _to_json(metadata: Metadata, places: dict[MetadataIndex, dict[str, Any]]) ->
     if metadata.planner_data is not None:
         if not isinstance(metadata.planner_data, dict):
             raise UnsupportedError(
-                "the SavePlanner leaves planner_data that is no dict of paths; use one that derives from DefaultSavePlanner"
+                "the SavePlanner leaves planner_data that is not a dict of paths; use one that derives from DefaultSavePlanner"
             )
         made["paths"] = {fqn: [*path] for fqn, path in metadata.planner_data.items()}
     return made
@@ -383,5 +385,5 @@ def _from_json(found: Any) -> tuple[Metadata, dict[MetadataIndex, dict[str, Any]
             places[MetadataIndex(fqn)] = place
         paths = {fqn: tuple(path) for fqn, path in found["paths"].items()} if "paths" in found else None
     except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedDataError(f"{NAME} does not say what the state is: {error!r}") from None
+        raise DamagedDataError(f"{NAME} does not describe the state: {error!r}") from None
     return Metadata(entries, planner_data=paths), places

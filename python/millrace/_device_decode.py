@@ -65,7 +65,7 @@ def left_encoded(
         for name, field, kind, image, like, *rest in native
     ]
     if not shapes:
-        raise InvalidArgumentError("decode='device' is for images, and fields has none with a crop of its own")
+        raise InvalidArgumentError("decode='device' is for images, and no image in fields has a crop of its own")
     return image, fields, shapes
 
 

@@ -115,7 +115,7 @@ class Image:
             )
         for name in ("size", "crop", "flip", "mean", "std"):
             if getattr(self, name) is not None:
-                raise InvalidArgumentError(f"{name} is said by transforms; leave it out")
+                raise InvalidArgumentError(f"{name} is given by transforms; leave it out")
         if self.interpolation != "bilinear":
             raise InvalidArgumentError(
                 "interpolation is that of RandomResizedCrop or Resize in transforms; give it there"
@@ -151,13 +151,13 @@ class Image:
         dtype = _arguments.dtype(self.dtype)
         channels = 1 if is_map else _arguments.integer("channels", self.channels)
         if channels not in (1, 3):
-            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
+            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (gray)")
         if is_map and dtype != "u8":
             raise InvalidArgumentError(
                 "a map of numbers (interpolation='nearest' without channels) has dtype='u8'; give channels=1 for pixels"
             )
         if dtype == "u8" and (self.mean is not None or self.std is not None):
-            raise InvalidArgumentError("mean and std are for pixels that are floats; u8 pixels are never normalised")
+            raise InvalidArgumentError("mean and std are for pixels that are floats; u8 pixels are never normalized")
         crop = (*_crop(self.crop), _arguments.number("flip", self.flip))
         return (
             *_arguments.image_size(self.size),
@@ -327,7 +327,7 @@ Field = Union[Image, Label, Text, Json, Array, Bytes, Boxes]
 
 def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]]:
     """Checks the fields, and returns them with options of images that are None taken from ``usual``."""
-    wanted = "a dict of names and what each holds, such as {'image': millrace.Image(), 'caption': millrace.Text('txt')}"
+    wanted = "a dict of names and fields, such as {'image': millrace.Image(), 'caption': millrace.Text('txt')}"
     if not isinstance(fields, Mapping):
         _arguments.refuse("fields", wanted, fields)
     if not fields:
@@ -416,7 +416,7 @@ def sent_as_bytes(
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
         *_, transforms, _ = rest
-        erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # of normalised pixels, perhaps
+        erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # perhaps of normalized pixels
         is_done = erases or name in padded
         if dtype == "u8" or (dtype == "f32" and (is_done or only_halves)):
             return image
@@ -461,7 +461,7 @@ def the_image(image: Any, usual: Image) -> tuple[tuple[Any, ...], str]:
         made = image._over(usual)
         if made.channels is None:
             raise InvalidArgumentError(
-                "a map of numbers is no image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
+                "a map of numbers is not an image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
             )
         return made._native(), _arguments.text("field", image.field) or ""
     except InvalidArgumentError as error:

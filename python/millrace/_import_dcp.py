@@ -76,7 +76,7 @@ class _Reader(FileSystemReader):
                     raise
                 raise DamagedDataError(f"{source}: .metadata cannot be read: {error!r}") from error
             if not isinstance(found, Metadata):
-                raise DamagedDataError(f"{source}: .metadata is none of torch.distributed.checkpoint")
+                raise DamagedDataError(f"{source}: .metadata is not of torch.distributed.checkpoint")
         self._metadata: Metadata = found
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:

@@ -348,10 +348,10 @@ def position_of(state: State | str) -> str:
     if isinstance(state, str):
         return state
     if not isinstance(state, Mapping):
-        _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
+        _arguments.refuse("state", "the result of state_dict(), or its position (a string)", state)
     if not {"version", "position"} <= state.keys():
         raise InvalidArgumentError(
-            f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
+            f"state must be the result of Loader.state_dict(), a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
             "If a checkpoint has other states, too, give only the loader's: load_state_dict(checkpoint['loader'])"
         )
     version, position = state["version"], state["position"]

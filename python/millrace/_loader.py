@@ -75,7 +75,7 @@ class Loader:
         data: A :class:`Dataset` (or the URI, or a list of URIs, of one), also a subset; or a :class:`Mix` of several.
         batch_size: Samples of a batch, per rank.
         size: The size of the images in pixels: ``s`` for s x s, or ``(height, width)``.
-        augment: False: the shorter side is resized and the centre cropped. True: random resized crop and flip, drawn from (seed, epoch,
+        augment: False: the shorter side is resized and the center cropped. True: random resized crop and flip, drawn from (seed, epoch,
             sample), so that they are the same for every number of threads and ranks.
         raw: Deliver pixels as they are decoded: uint8 ``[B, H, W, C]``. Without, they are float32 ``[B, C, H, W]`` for torch; for numpy uint8, or
             with ``normalize`` float32, ``[B, H, W, C]``.
@@ -90,7 +90,7 @@ class Loader:
             (also False and None). Or a :class:`Shuffle`, with sizes of your own.
         seed: The seed of order and augmentation, 0 to 2^64 - 1.
         epochs: The number of epochs. None: there is no end.
-        rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
+        rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialized, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
         last: The last batch of an epoch: ``"short"`` (fewer rows), ``"pad"`` (see ``valid``), ``"drop"`` (no batch at all if an epoch has fewer
@@ -119,7 +119,7 @@ class Loader:
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate_fn`` and ``batch_transform`` run before, on the host. Without
-            them, images of float32 travel as bytes, and are normalised on the device. Or a :class:`Transfer`, which also says how they get there.
+            them, images of float32 travel as bytes, and are normalized on the device. Or a :class:`Transfer`, which also says how they get there.
         tokens: A :class:`Tokens`: deliver rows of tokens in place of images. The statements about "samples" above then hold for rows, and
             the options for images do not count. If the rows are not kept with the index yet, they are made first. None: no tokens.
         fields: The entries of batches beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
@@ -130,11 +130,11 @@ class Loader:
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
             ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
-            these and the threads or processes for it.
+            these and the threads or processes for it. None: samples stay as they are.
         collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"key"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
-            the last batch of an epoch is shorter.
-        batch_transform: A function of a whole batch, which is called after these, also in threads. The loop gets its result.
+            the last batch of an epoch is shorter. None: samples are stacked.
+        batch_transform: A function of a whole batch, which is called after these, also in threads. The loop gets its result. None: the loop gets the batch.
         multiprocessing_context: How processes of a :class:`Map` are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
         drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False the default of ``last``.
         num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.

@@ -139,7 +139,7 @@ def benchmark(loader: torch.utils.data.DataLoader[Any], *, batches: int | None =
         InvalidArgumentError: The loader gives fewer than two batches.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
-        _arguments.refuse("loader", "a torch DataLoader (a millrace.Loader tells it by loader.report())", loader)
+        _arguments.refuse("loader", "a torch DataLoader (a millrace.Loader shows it in loader.report())", loader)
     workers = loader.num_workers
     wanted = max(_LEAST_BATCHES, 4 * workers) if batches is None else _arguments.integer("batches", batches, least=2)
     first, wait, stepped, came = _run(loader, wanted, workers, step)
@@ -365,12 +365,12 @@ _ADVICE = {
         _LOADER,
     ],
     "transform": [
-        "More workers do not help. Millrace decodes, crops and normalises images natively, for a fraction of the CPU time; functions of your own remain:",
+        "More workers do not help. Millrace decodes, crops and normalizes images natively, for a fraction of the CPU time; functions of your own remain:",
         _LOADER[:-1] + ", transform=your_transform)",
     ],
     "collate": ["Millrace decodes into the memory of the batch, so that there is nothing to collate:", _LOADER],
     "transfer": [
-        "Send less (uint8 in place of float32, normalised on the device). Millrace makes batches in threads of the program, which send nothing:",
+        "Send less (uint8 in place of float32, normalized on the device). Millrace makes batches in threads of the program, which send nothing:",
         _LOADER,
     ],
     "workers": [

@@ -63,7 +63,7 @@ def entry_options(
     """Returns the options of ``fields``, or of the image and the label. ``usual`` has the values for options of images that are None."""
     if fields is not None and (image, label) != (None, None):
         raise InvalidArgumentError(
-            "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
+            "fields names the entries of batches; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
             "'label': millrace.Label('cls')}"
         )
     label = Label(label) if isinstance(label, str) else label
@@ -131,7 +131,7 @@ def cache_of_worker(cache: str | os.PathLike[str] | Cache | None) -> tuple[str, 
     options = cache_options(cache)
     if options["pin"]:
         raise InvalidArgumentError(
-            "pin keeps what one Loader reads, and the cache of a worker is that of all its trainers; leave pin out"
+            "pin keeps the bytes that one Loader reads, and the cache of a worker is that of all its trainers; leave pin out"
         )
     return options["cache"], options["cache_size"], options["cache_tenant"]
 
@@ -171,7 +171,7 @@ def torch_for(output: str | None, device: Device | None) -> Any:
         wanted = "torch" if device.uses_torch else "numpy"
         if output not in (None, wanted):
             raise InvalidArgumentError(
-                f"output is {output!r}, and the device takes what output={wanted!r} delivers; leave output out"
+                f"output is {output!r}, and the device takes the arrays of output={wanted!r}; leave output out"
             )
         output = wanted
     if output is None:

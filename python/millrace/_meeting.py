@@ -101,7 +101,7 @@ class Round:
 
     def hear(self, what: str) -> Any:
         """Returns the message of rank 0, on another rank."""
-        (heard,) = self._wait({0: what}, f"rank 0 has not said its {what}").values()
+        (heard,) = self._wait({0: what}, f"rank 0 has not sent its {what}").values()
         return _message(heard, "rank 0")
 
     def answer(self, message: Any) -> None:

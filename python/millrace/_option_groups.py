@@ -134,7 +134,7 @@ def mapping_of(transform: Transform | str | Map | None, context: Any) -> Map:
         return transform
     if transform.context is not None:
         raise InvalidArgumentError(
-            "multiprocessing_context is said by millrace.Map(context=); leave multiprocessing_context out"
+            "multiprocessing_context is given by millrace.Map(context=); leave multiprocessing_context out"
         )
     return dataclasses.replace(transform, context=context)
 

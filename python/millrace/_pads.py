@@ -88,7 +88,7 @@ def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
     of_fields = {name: field.pad for name, field in of_fields.items() if getattr(field, "pad", None) is not None}
     for name in of_fields:
         if name in pad:
-            raise InvalidArgumentError(f"pad is said of {name!r} by the Loader and by its field; leave one out")
+            raise InvalidArgumentError(f"pad is given for {name!r} by the Loader and by its field; leave one out")
     values: dict[str, float] = {}
     for name, value in {**of_fields, **pad}.items():
         number = _arguments.number(f"pad[{name!r}]" if name in pad else f"the pad of fields[{name!r}]", value)

@@ -276,7 +276,7 @@ class TransformProcess:
         except Exception as error:
             name = task.rows[len(results)][2]
             unread = TransformError(
-                f"{name}: what the transform returned cannot be unpickled here: {type(error).__name__}: {error}"
+                f"{name}: the transform's result cannot be unpickled here: {type(error).__name__}: {error}"
             )
             unread.__cause__ = error
             return Outcome(results, unread)
@@ -290,7 +290,7 @@ class TransformProcess:
         status = self.end()
         if not was_ready:
             self._failed = (
-                f"a transform process ended with {_ending(status)} before it was ready; what it printed says why. If the program does its work "
+                f"a transform process ended with {_ending(status)} before it was ready; its output says why. If the program does its work "
                 "without `if __name__ == '__main__':`, put it below that line, since the process imports the program"
             )
             return Outcome([], TransformError(f"{task.rows[0][2]}: {self._failed}"))

@@ -77,7 +77,7 @@ def _described(value: Any, buffers: _Buffers, name: str) -> Any:
         return [kind.__name__, [_described(each, buffers, f"{name}[{at}]") for at, each in enumerate(value)]]
     if kind is dict:
         if any(type(key) is not str for key in value):
-            raise TypeError(f"{name} is a dict with a key that is no str")
+            raise TypeError(f"{name} is a dict with a key that is not a str")
         return ["dict", {key: _described(each, buffers, f"{name}[{key!r}]") for key, each in value.items()}]
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)

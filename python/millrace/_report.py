@@ -93,7 +93,7 @@ class Report(TypedDict):
         print(report["bottleneck"], report["waited"] / report["seconds"])
 
     - ``samples``: samples that were received, without padding and repeats.
-    - ``tokens``: the tokens in these samples, if they are rows of tokens. ``token_places``: the places in all rows; the rest is padding.
+    - ``tokens``: the tokens in these samples, if they are rows of tokens. ``token_places``: the places in all rows of the batches; the difference is padding.
     - ``digest``: the digest of the samples, 32 hex digits; None without the option ``digest`` of the Loader.
     - ``position``: the position after the samples.
     - ``parts``: ``samples`` for each part of a Mix.

@@ -94,7 +94,7 @@ class Restore:
         except Error:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise DamagedDataError(f"{STATE_NAME} does not say what the state is: {error!r}") from error
+            raise DamagedDataError(f"{STATE_NAME} does not describe the state: {error!r}") from error
         except (MemoryError, OSError, OverflowError) as error:
             raise ExhaustedError(f"the state needs more memory than there is: {error!r}") from error
 
@@ -172,7 +172,7 @@ class Restore:
             return pickle.loads(data)
         except Exception as error:  # its classes may raise anything, although the bytes are those that were saved
             raise InvalidArgumentError(
-                f"{_shown(path)} is a pickle that cannot be read here: {error!r}; import what it needs in the version that saved it, or load the rest "
+                f"{_shown(path)} is a pickle that cannot be read here: {error!r}; import the modules that it needs, in the version that saved it, or load the rest "
                 "by only=[...]"
             ) from error
 
@@ -184,7 +184,7 @@ class Restore:
             return kind, shape
         chunks = [self._chunk(chunk, kind, shape) for chunk in node["chunks"]]
         if sum(box.size for _, _, box in chunks) < math.prod(shape):  # before memory is taken for the shape
-            raise DamagedDataError(f"{STATE_NAME} does not say where all of {_shown(path)} of the shape {shape} is")
+            raise DamagedDataError(f"{STATE_NAME} does not have all of {_shown(path)} of the shape {shape}")
         target = target_of(into, _shown(path), kind, shape) if into is not None else None
         if target is not None:
             self._read_into(target, chunks, kind)
@@ -216,7 +216,7 @@ class Restore:
         offset = int(chunk["offset"])
         if not box.fits(shape) or not 0 <= offset <= size - box.size * _tensors.item_bytes(kind):
             raise DamagedDataError(
-                f"{STATE_NAME}: a chunk of {chunk['name']} does not lie in its tensor, or not in {chunk['shard']}"
+                f"{STATE_NAME}: a chunk of {chunk['name']} is not in its tensor, or not in {chunk['shard']}"
             )
         return number, offset, box
 

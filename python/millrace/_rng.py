@@ -45,7 +45,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
         InvalidArgumentError: ``state`` is not a result of :func:`rng_state`.
     """
     if not isinstance(state, dict) or not {"python", "numpy"} <= {*state}:
-        raise InvalidArgumentError("state is not what millrace.rng_state() returns")
+        raise InvalidArgumentError("state is not a result of millrace.rng_state()")
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     if "torch" in state:

@@ -271,7 +271,7 @@ class ShardWriter:
             found = self._read(_MARK) if others else None  # another rank may just have begun
             if others and found is None:
                 raise AlreadyExistsError(
-                    f"{self.uri} holds {others[0]!r} already; results need an empty place: choose another, or remove what is there"
+                    f"{self.uri} holds {others[0]!r} already; results need an empty place: choose another, or remove its contents"
                 )
         if found is None:
             self._write_once(_MARK, mark)
@@ -352,7 +352,7 @@ class ShardWriter:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise MismatchError(f"{self.uri}{name} is not what a ShardWriter writes; choose an empty place")
+            raise MismatchError(f"{self.uri}{name} was not written by a ShardWriter; choose an empty place")
         return value
 
     def _write(self, name: str, value: _Json) -> None:
@@ -399,5 +399,5 @@ def _stored(key: str, name: Any, value: Any) -> bytes | bytearray | memoryview:
     if isinstance(value, (int, float)):
         return repr(int(value) if isinstance(value, bool) else value).encode()
     raise InvalidArgumentError(
-        f"sample '{key}': the field '{name}' is a {type(value).__name__}; give bytes, text, a number, an array, or, under a name that ends in 'json', what JSON has"
+        f"sample '{key}': the field '{name}' is a {type(value).__name__}; give bytes, text, a number, an array, or, under a name that ends in 'json', a value that JSON has"
     )

@@ -52,7 +52,7 @@ def numbers_of_keys(native: _core.Dataset, uri: str, keys: Any) -> _Numbers:
         names = [listed[place] for place in missing[:_SHOWN]]
         shown = ", ".join(map(repr, names)) + (", ..." if len(missing) > len(names) else "")
         raise InvalidArgumentError(
-            f"keys: {len(missing):,} of {len(listed):,} are no sample of {uri}: {shown}{_hint(native, names)}"
+            f"keys: {len(missing):,} of {len(listed):,} are not keys of {uri}: {shown}{_hint(native, names)}"
         )
     return numbers
 

@@ -198,7 +198,7 @@ class _Words:
                 tokenizer = tokenizers.Tokenizer.from_str(text)
             except Exception as error:
                 raise InvalidArgumentError(
-                    f"{given}: it is no tokenizer.json as the package tokenizers and Hugging Face write it: {error}"
+                    f"{given}: it is not a tokenizer.json as the package tokenizers and Hugging Face write it: {error}"
                 ) from None
         else:
             # A tokenizer of transformers contains one of the package tokenizers.

@@ -147,7 +147,7 @@ class Place:
         finally:
             file.close()
         if not isinstance(value, dict):
-            raise MismatchError(f"{self._uri}{name} is not what Millrace writes there; choose an empty place")
+            raise MismatchError(f"{self._uri}{name} was not written by Millrace; choose an empty place")
         return value
 
     def begin(self, mark: dict[str, Any], keep: bool = False) -> None:
@@ -155,7 +155,7 @@ class Place:
         names, found = self.names(), self.read(MARK)
         if found is None and names:
             raise AlreadyExistsError(
-                f"{self._uri} holds {names[0]!r} already; tokens need an empty place: choose another, or remove what is there"
+                f"{self._uri} holds {names[0]!r} already; tokens need an empty place: choose another, or remove its contents"
             )
         if found is not None and (found != mark if keep else found.get("kind") != mark["kind"]):
             raise AlreadyExistsError(f"{self._uri}: something else was begun there; end that, or choose an empty place")

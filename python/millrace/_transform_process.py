@@ -124,7 +124,7 @@ def _seed_globals(seeds: list[int]) -> None:
 
 def _unsendable(name: str, cause: Exception) -> TransformError:
     error = TransformError(
-        f"{name}: the transform returned what its process cannot send: {type(cause).__name__}: {cause}. Return arrays, tensors, numbers, "
+        f"{name}: the transform returned a value that its process cannot send: {type(cause).__name__}: {cause}. Return arrays, tensors, numbers, "
         "strings and what else pickle takes"
     )
     error.__cause__ = cause

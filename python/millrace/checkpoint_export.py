@@ -128,7 +128,7 @@ def _write_tensors(state: Any, file: str) -> None:
         # A tensor under two names is written twice, since safetensors knows no shared memory.
         tensors[name] = tensor.contiguous().clone()
     if not tensors:
-        raise InvalidArgumentError("there is no tensor in what is to be exported; a .pt file holds other values, too")
+        raise InvalidArgumentError("the exported state has no tensors; a .pt file holds other values, too")
     save_file(tensors, file, metadata={"format": "pt"})
 
 
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m millrace.checkpoint_export",
         description="Writes a checkpoint to one file of torch.save (.pt, .pth) or of safetensors (.safetensors).",
     )
-    parser.add_argument("uri", help="where the checkpoints are")
+    parser.add_argument("uri", help="the place of the checkpoints")
     parser.add_argument("file", help="the file that is written: FILE.pt, FILE.pth or FILE.safetensors")
     parser.add_argument("--step", type=int, help="the checkpoint of this step, instead of the newest")
     parser.add_argument("--only", action="append", help="an item of the state that is wanted; may be given again")

@@ -100,7 +100,7 @@ def _local(source: str, scratch: pathlib.Path) -> pathlib.Path:
     for key, *_ in found:
         path = scratch / key
         if not path.resolve().is_relative_to(scratch.resolve()):
-            raise InvalidArgumentError(f"{folder}{key} is no name of a file")
+            raise InvalidArgumentError(f"{folder}{key} is not the name of a file")
         path.parent.mkdir(parents=True, exist_ok=True)
         _core.copy_object(folder + key, str(path))
     return scratch
@@ -142,7 +142,9 @@ def _tensors_of(file: pathlib.Path) -> list[tuple[str, _tensors.Later]]:
     with file.open("rb") as opened:
         (length,) = struct.unpack("<Q", opened.read(8).ljust(8, b"\xff"))
         if length > min(size - 8, _MAX_HEADER_BYTES):
-            raise DamagedDataError(f"{file}: is no whole file of safetensors: its header would have {length} bytes")
+            raise DamagedDataError(
+                f"{file} is not a complete file of safetensors: its header would have {length} bytes"
+            )
         text = opened.read(length)
     begin = 8 + length
     data = np.memmap(file, np.uint8, "r", begin) if size > begin else np.empty(0, np.uint8)
@@ -211,14 +213,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs ``millrace checkpoint cp``, and prints its output."""
     parser = argparse.ArgumentParser(
         prog="python -m millrace.checkpoint_import",
-        description="Saves what another program has written as a checkpoint of Millrace.",
+        description="Saves a checkpoint of another program as a checkpoint of Millrace.",
     )
     parser.add_argument(
         "source",
         help="a file of torch.save or safetensors, or a folder of torch.distributed.checkpoint or of files of safetensors",
     )
-    parser.add_argument("uri", help="where the checkpoint is saved")
-    parser.add_argument("--step", type=int, default=0, help="of which step it is (default 0)")
+    parser.add_argument("uri", help="the place where the checkpoint is saved")
+    parser.add_argument("--step", type=int, default=0, help="the step of the checkpoint (default 0)")
     parser.add_argument("--keep", type=int, default=0, help="how many checkpoints remain there; 0: all")
     parser.add_argument(
         "--name", default="model", help="which item of the state they become if there are only tensors (default model)"
@@ -226,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--allow-pickle",
         action="store_true",
-        help="unpickle what is neither plain data nor a tensor; it can run any code",
+        help="unpickle values that are neither plain data nor tensors; they can run any code",
     )
     parser.add_argument("--json", action="store_true", help='one JSON object: {"step", "bytes", "uri"}')
     options = parser.parse_args(arguments)

@@ -170,7 +170,7 @@ def _sizes(checkpoints: Checkpoints, step: int) -> dict[str, int]:
 def _checked(name: str) -> str:
     parts = pathlib.PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
-        raise DamagedDataError(f"the checkpoint names a file {name!r}, which would lie elsewhere")
+        raise DamagedDataError(f"the checkpoint names a file {name!r}, which would be elsewhere")
     return name
 
 

@@ -147,7 +147,7 @@ class DataModule(_Base):
         if trainer is not None and trainer.state.fn not in (None, "fit"):
             return  # it tests the model of a checkpoint
         if not isinstance(state, Mapping) or "train" not in state:
-            raise InvalidArgumentError("state must be what DataModule.state_dict() returned, a dict with 'train'")
+            raise InvalidArgumentError("state must be the result of DataModule.state_dict(), a dict with 'train'")
         if self._train is not None:
             self._train.load_state_dict(state["train"])
         else:

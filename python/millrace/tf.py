@@ -170,7 +170,7 @@ _feeds: weakref.WeakKeyDictionary[Loader, _Feed] = weakref.WeakKeyDictionary()
 def _signature(loader: Loader) -> dict[str, Any]:
     if loader._has_functions:
         raise UnsupportedError(
-            "what a transform makes of batches is not known ahead; name it: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
+            "the batches of a transform are not known ahead; name their types: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
         )
     specs: dict[str, Any] = {}
     fixed = loader._last != "short"
@@ -311,7 +311,7 @@ class PositionCallback(_Callback):
             return []
         except (ValueError, TypeError) as error:
             raise InvalidArgumentError(
-                f"{self._path} is no file of positions: {error}; name another, or remove it"
+                f"{self._path} is not a file of positions: {error}; name another, or remove it"
             ) from None
         return entries
 

@@ -448,7 +448,7 @@ class Sampler(_SamplerBase):
             _arguments.refuse("plan", "a millrace.Plan, a Dataset or a URI", plan)
         if isinstance(plan.data, Mix):
             raise UnsupportedError(
-                "a Sampler needs the plan of a Dataset; what a Mix draws is delivered by millrace.Loader(mix)"
+                "a Sampler needs the plan of a Dataset; millrace.Loader(mix) delivers the draws of a Mix"
             )
         self._plan = plan
         self._data: Dataset | int = plan.data

@@ -194,17 +194,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--token-file", metavar="FILE", help="a file with the secret that trainers must have")
     parser.add_argument("--tls", metavar="DIR", help="a folder with ca.crt, tls.crt and tls.key")
     parser.add_argument(
-        "--cache", metavar="DIR|memory", help="keep what is read in this folder, or in memory (part of --memory)"
+        "--cache",
+        metavar="DIR|memory",
+        help="keep the bytes that are read in this folder, or in memory (part of --memory)",
     )
     parser.add_argument(
         "--cache-size",
         metavar="SIZE",
-        help="what the cache may take of the disk (default: all but 5 %%), or of the memory",
+        help="the space that the cache may take on the disk (default: all but 5 %%), or in memory",
     )
     parser.add_argument(
         "--cache-tenant",
         metavar="NAME",
-        help="share what is kept with programs that give the same name (default: those with the same credentials)",
+        help="share the cache with programs that give the same name (default: programs with the same credentials)",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads that decode (default: 1)")
     parser.add_argument(

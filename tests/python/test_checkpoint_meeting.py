@@ -199,7 +199,7 @@ def test_a_rank_that_dies_is_named(rank: int, monkeypatch: pytest.MonkeyPatch) -
 def test_rank_0_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_meeting.Round, "say_failed", lambda self, what, error: None)
     raised = run_ranks(Store({"begin-0": Died()}), 2)
-    assert isinstance(raised[1], millrace.UnavailableError) and "rank 0 has not said its plan within 60 s" in str(
+    assert isinstance(raised[1], millrace.UnavailableError) and "rank 0 has not sent its plan within 60 s" in str(
         raised[1]
     )
 

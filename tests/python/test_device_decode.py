@@ -190,7 +190,7 @@ def test_without_torchvision(photos: str, monkeypatch: pytest.MonkeyPatch) -> No
         ({"digest": "decoded"}, "give digest='raw'"),
         ({"workers": ["127.0.0.1:1"]}, "goes without workers"),
         ({"image": millrace.Image(orientation="exif")}, "leave orientation='exif' out"),
-        ({"fields": {"key": millrace.Bytes("cls")}}, "fields has none"),
+        ({"fields": {"key": millrace.Bytes("cls")}}, "no image in fields"),
         ({"device": millrace.Transfer("cpu", decode="gpu")}, "decode is 'gpu'"),
     ],
 )

@@ -379,7 +379,7 @@ def test_fields_of_a_wrong_type(data: str) -> None:
     ):
         with pytest.raises(TypeError, match=message):
             millrace.Loader(data, fields=fields)  # type: ignore[arg-type]
-    with pytest.raises(millrace.InvalidArgumentError, match="fields says what batches hold"):
+    with pytest.raises(millrace.InvalidArgumentError, match="fields names the entries of batches"):
         millrace.Loader(data, fields=FIELDS, label="cls")
 
 

@@ -230,7 +230,7 @@ def test_what_is_wrong_is_said(tmp_path: pathlib.Path) -> None:
     with pytest.raises(millrace.NotFoundError, match="there is no file for the field 'mask'.*Masks/{}.png"):
         millrace.Dataset(tmp_path / "voc", join={**VOC, "mask": "Masks/{}.png"})
     for pattern in ("SegmentationClass/x.png", "SegmentationClass/{}/{}.png", "Seg*/{}.png", "a,b/{}.png"):
-        with pytest.raises(millrace.InvalidArgumentError, match="is no pattern"):
+        with pytest.raises(millrace.InvalidArgumentError, match="is not a pattern"):
             millrace.Dataset(tmp_path / "voc", join={**VOC, "mask": pattern})
     with pytest.raises(millrace.InvalidArgumentError, match="2 to 32 are joined"):
         millrace.Dataset(tmp_path / "voc", join={"image": "JPEGImages/{}.png"})

@@ -70,7 +70,7 @@ def test_keys_that_are_none_say_so(raw: Samples) -> None:
     dataset = millrace.Dataset(raw.uri)
     with pytest.raises(
         millrace.InvalidArgumentError,
-        match=r"1 of 2 are no sample of .*: 'cow/1'; the first sample is called 'cat/0000'",
+        match=r"1 of 2 are not keys of .*: 'cow/1'; the first sample is called 'cat/0000'",
     ):
         dataset.where(keys=["cat/0000", "cow/1"])
     with pytest.raises(millrace.InvalidArgumentError, match=r"a key has no extension: leave it out \('cat/0000'\)"):

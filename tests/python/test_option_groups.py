@@ -174,13 +174,13 @@ def test_transfer(tar: Samples) -> None:
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"image": millrace.Image(), "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
-        ({"label": "cls", "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
+        ({"image": millrace.Image(), "fields": {"image": millrace.Image()}}, "fields names the entries of batches"),
+        ({"label": "cls", "fields": {"image": millrace.Image()}}, "fields names the entries of batches"),
         ({"image": millrace.Image(like="other")}, "image: like names another image"),
-        ({"image": millrace.Image(interpolation="nearest")}, "image: a map of numbers is no image"),
+        ({"image": millrace.Image(interpolation="nearest")}, "image: a map of numbers is not an image"),
         ({"image": millrace.Image(orientation="up")}, "image: orientation is 'up'; choose one of"),
         ({"image": millrace.Image(crop="middle")}, "image: crop is 'middle'; choose one of"),
-        ({"image": millrace.Image(crop="random", transforms=[])}, "crop is said by transforms"),
+        ({"image": millrace.Image(crop="random", transforms=[])}, "crop is given by transforms"),
         ({"fields": {"a": millrace.Image(), "b": millrace.Image(like="a", crop="center")}}, "crop says how to crop"),
         ({"label": millrace.Label("json", "real", "a.b")}, "kind is 'real'; choose one of 'int', 'float', 'text'"),
     ],

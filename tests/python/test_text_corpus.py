@@ -310,7 +310,7 @@ def test_what_cannot_be_packed_says_so(
     (tmp_path / "in/a.txt").write_text("w1")
     with pytest.raises(millrace.InvalidArgumentError, match="would become the same token files, 'a'"):
         millrace.pack(tmp_path / "in", tmp_path / "out", tokenizer=tokenizer)
-    with pytest.raises(millrace.InvalidArgumentError, match="it is no tokenizer.json"):
+    with pytest.raises(millrace.InvalidArgumentError, match="it is not a tokenizer.json"):
         millrace.pack(tmp_path / "in/a.jsonl", tmp_path / "out", tokenizer=tmp_path / "in/a.txt")
     with pytest.raises(millrace.InvalidArgumentError, match="give tokenizer, too"):
         millrace.pack(tmp_path / "in", tmp_path / "out", eos="<end>")

@@ -216,7 +216,9 @@ def test_an_exception_names_the_sample_and_keeps_its_causes(tar: Samples) -> Non
     with pytest.raises(SystemExit) as ended:
         next(iter(loader_of(tar, transform=functions.Failing([order[0]], "quits"))))
     assert ended.value.code == 4
-    with pytest.raises(millrace.TransformError, match="sample '.*' .*returned what its process cannot send: .*lambda"):
+    with pytest.raises(
+        millrace.TransformError, match="sample '.*' .*returned a value that its process cannot send: .*lambda"
+    ):
         next(iter(loader_of(tar, transform=functions.unsendable)))
     with pytest.raises(millrace.TransformError, match="returned NoneType; it must return a dict"):
         next(iter(loader_of(tar, transform=print)))
@@ -308,7 +310,7 @@ def test_what_cannot_be_sent_says_what_to_write(tar: Samples) -> None:
         ({"transform": millrace.Map(functions.slow, processes=1, context="thread")}, "choose one of 'spawn'"),
         (
             {"transform": millrace.Map(functions.slow, processes=1, context="fork"), "multiprocessing_context": "fork"},
-            r"multiprocessing_context is said by millrace.Map\(context=\)",
+            r"multiprocessing_context is given by millrace.Map\(context=\)",
         ),
     ]:
         with pytest.raises(millrace.InvalidArgumentError, match=message):

@@ -321,7 +321,7 @@ def _request_section(report: Figures, best: Figures) -> Markup:
 def _environment_section(report: Figures) -> Markup:
     data, where, settings, page = report["data"], report["environment"], report["settings"], report["page"]
     pixels = f"{settings['size']} x {settings['size']} pixels"
-    augment = ", random crop and flip" if settings["augment"] else ", centre crop"
+    augment = ", random crop and flip" if settings["augment"] else ", center crop"
     lines = {
         "data": f"{data['uri']}: {data['description']}" if data["description"] else data["uri"],
         "store": data["store"],
