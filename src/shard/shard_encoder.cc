@@ -173,11 +173,12 @@ class MdsEncoder final : public SampleGatherer {
       const auto column =
           std::find_if(columns_.begin(), columns_.end(), [&](const MdsColumn& c) { return c.name == field.name; });
       if (column == columns_.end()) {
-        return Refused(sample, "MDS",
-                       fmt::format("samples have the same columns there, and field '{0}' is not in the first sample; name "
-                                   "the fields that all have, and give equivalent ones one name: --field jpg "
-                                   "--field {1}=jpg",
-                                   field.name, field.NameInSource()));
+        return Refused(
+            sample, "MDS",
+            fmt::format("samples have the same columns there, and field '{0}' is not in the first sample; name "
+                        "the fields that all have, and give equivalent ones one name: --field jpg "
+                        "--field {1}=jpg",
+                        field.name, field.NameInSource()));
       }
       if (!Fits(*column, wanted)) {
         return Refused(
