@@ -490,7 +490,7 @@ TEST_F(WorkerSessionTest, ABatchThatNobodyReadsHoldsUpNoOther) {
   const std::string session = Open(0);
   RawClient idle(worker_->port());
   const timeval timeout{300, 0};
-  setsockopt(idle.fd(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof patience);
+  setsockopt(idle.fd(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   std::string head;
   do {  // until the batch is there, of which it reads no more than comes with the head
     idle.Send(

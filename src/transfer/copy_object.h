@@ -32,7 +32,7 @@ struct CopyObjectOptions {
   bool through = false;
   /// Says whether bytes that would be copied unverified (CopyCheck::kNone) are read twice: DataLoss if they differ.
   bool read_twice = false;
-  /// If this is set, an object in its place makes the copy fail with AlreadyExists. The bytes come through this machine.
+  /// If this is set, an object in its place is AlreadyExists for the copy. The bytes come through this machine then.
   bool only_if_absent = false;
   /// S3 is to report this as the type of the bytes; "": by the name of the copy (content_type.h). It has no effect if
   /// the store copies.
