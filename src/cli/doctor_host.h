@@ -13,7 +13,7 @@ namespace millrace::cli {
 /// `millrace doctor host`, below `doctor`.
 void AddDoctorHost(Command doctor);
 
-/// Examines this machine as `millrace doctor host` does without other options. Returns true if the machine is fit.
+/// The examination by `millrace doctor host` without other options. True: the machine is fit.
 absl::StatusOr<bool> ExamineThisHost(bool json);
 
 /// "FAILED disk: ... Remedy: ...", with its end.

@@ -137,7 +137,7 @@ class BareSystem:
         return bare
 
     def _finish(self) -> None:
-        """Does the work of the packages' own scripts."""
+        """Does what the scripts of the packages would have done."""
         for name in ("bin", "sbin", "lib"):
             if not (self.root / name).exists():
                 (self.root / name).symlink_to(f"usr/{name}")

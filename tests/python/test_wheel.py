@@ -106,11 +106,15 @@ def test_no_symbol_is_newer_than_the_oldest_system(each_wheel: pathlib.Path, tmp
 
 
 def interpreter(version: str) -> pathlib.Path | None:
-    """CPython of this version, of the system or of pyenv."""
-    if found := shutil.which(f"python{version}"):
-        return pathlib.Path(found)
+    """CPython of this version, of the system or of pyenv, whose commands in PATH may be of versions that are not chosen."""
     folder = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
-    return max(folder.glob(f"{version}.*/bin/python"), default=None)
+    for found in (shutil.which(f"python{version}"), *sorted(folder.glob(f"{version}.*/bin/python"), reverse=True)):
+        if found is None:
+            continue
+        said = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
+        if said.startswith(f"Python {version}."):
+            return pathlib.Path(found)
+    return None
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
