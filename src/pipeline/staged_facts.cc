@@ -41,7 +41,7 @@ LoaderOptions StageOptions(const LoaderOptions& staged, uint64_t epoch, uint64_t
   LoaderOptions options = staged;
   options.keyed_by_place = true;
   options.numbered = epoch > 0;
-  options.memory_bytes = epoch > 0 ? staged.memory_bytes / 4 * 3 : staged.memory_bytes / 8 * 3;
+  options.memory_bytes = epoch > 0 ? staged.memory_bytes / 4 * 3 : staged.memory_bytes / 3;
   options.start.reset();
   if (epoch > 0) return options;
   options.epochs = 1;

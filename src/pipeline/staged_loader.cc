@@ -183,6 +183,7 @@ void StagedLoader::Leave() {
 void StagedLoader::BeginNextEarly(uint64_t left) {
   const double bytes = static_cast<double>(left / options_.world) * dataset_->index().mean_span_bytes();
   if (tried_early_ || bytes > static_cast<double>(options_.memory_bytes / 8)) return;
+  if (options_.memory_bytes > runtime_.memory().limit() / 2) return;  // indexing needs the room
   if (!next_ && !opener_.ready()) return;
   tried_early_ = true;
   TakeNext();

@@ -30,9 +30,9 @@ class StagedLoader final : public BatchSource {
  public:
   /// `facts` are those of DescribeStaged, for this start or another one; without them it is called first, and its
   /// errors are returned. With them it does not block: what is not opened yet is waited for by Next. ResourceExhausted
-  /// as Loader::Create. A stage has three eighths of a budget of its own, as the next one has from the end of this one
-  /// on, and a quarter is for indexing. Loaders that share a budget give a stage the share of a loader, and indexing
-  /// takes its memory from the process's budget.
+  /// as Loader::Create. A stage has a third of a budget of its own, and the rest is for indexing. Loaders that share a
+  /// budget give a stage the share of a loader. Where the process's budget is twice as large, the next stage begins
+  /// before this one ends, with as much.
   static absl::StatusOr<std::unique_ptr<StagedLoader>> Create(Runtime& runtime, std::unique_ptr<StagedDataset> data,
                                                               LoaderOptions options,
                                                               std::optional<StagedFacts> facts = std::nullopt);
