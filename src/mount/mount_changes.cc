@@ -142,9 +142,9 @@ void Mount::Server::KeepFolderOf(const std::string& key) {
   (void)local_.AddFolder(key.substr(0, slash + 1));
 }
 
-// A file belongs to the user who makes it, so that they can open it again. The group of the mount shares it, as in a
-// folder with setgid, unless its mode says otherwise. If root makes it, it belongs to the owner of the mount, unless it
-// is private.
+// A file belongs to the user who makes it, so that they can open it again. Those of the mount's group share it, as in a
+// folder with setgid, unless its mode says otherwise. If root makes it, the owner of the mount has it, unless it is
+// private.
 void Mount::Server::NoteCreator(Request request, const std::string& key, mode_t permissions, bool is_usual) {
   const fuse_ctx& creator = *fuse_req_ctx(request);
   const bool is_anothers = creator.uid != options_.uid;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr mode_t kModeBits = 07777;
 constexpr int kFinishThreads = 8;
-// fallocate() accepts these: a hole is zeros, and it never comes without KEEP_SIZE.
+// Ways of fallocate() that are possible. A hole is zeros, and it never comes without KEEP_SIZE.
 constexpr int kAllocates = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
 
 absl::Status NeedsOverwriting(const std::string& uri) {

@@ -539,7 +539,7 @@ def test_killed(place: Place) -> None:
 
 
 @says(
-    "A program that ends because the reader of its pipe is gone (`SIGPIPE`), or its files have reached their limit (`SIGXFSZ`), was not killed. The bytes that it has written become an object.",
+    "A program was not killed if it ends because the reader of its pipe is gone (`SIGPIPE`), or its file is too large (`SIGXFSZ`). Its files become objects.",
 )
 def test_ended_by_its_own_signal(place: Place) -> None:
     folder = place.at("write")
