@@ -107,7 +107,8 @@ class BareSystem:
     def __init__(self, root: pathlib.Path, system: System) -> None:
         self.root, self.system = root, system
         self.emulated = system.machine != os.uname().machine
-        packages = [system.python, "python3-venv" if system.python == "python3" else f"{system.python}-venv"]
+        # apt, which Ubuntu's smallest system lacks, brings libstdc++: numpy needs the system's.
+        packages = ["apt", system.python, "python3-venv" if system.python == "python3" else f"{system.python}-venv"]
         options: list[str] = []
         components, suites = "main", [system.release]
         if system.distribution == "ubuntu":
