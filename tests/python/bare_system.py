@@ -164,6 +164,14 @@ class BareSystem:
         return run(*start, "sh", "-c", ENTER, self.root, *command)
 
 
+def _unmount_below(folder: pathlib.Path) -> None:
+    """A run of mmdebstrap that was killed leaves mounts, among them the machine's /dev/shm, which must not be emptied."""
+    mounts = [line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
+    for mount in reversed(mounts):
+        if pathlib.Path(mount).is_relative_to(folder.resolve()):
+            run("umount", mount)
+
+
 @contextlib.contextmanager
 def made(folder: pathlib.Path, system: System) -> Iterator[BareSystem]:
     """Skips the test where there can be none. The folder is removed: pytest keeps those of earlier runs, and this one is large."""
@@ -172,5 +180,6 @@ def made(folder: pathlib.Path, system: System) -> Iterator[BareSystem]:
     try:
         yield BareSystem(folder, system)
     finally:
+        _unmount_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(folder.parent / f"{folder.name}.keys", ignore_errors=True)
