@@ -68,7 +68,8 @@ void AddOptionsToAll(const Command& root, OutputOptions* output, S3Options* s3) 
   AddOutputOptions(root, output);
   AddS3Options(root, s3);
   for (const Command& command : root.Commands()) {
-    AddOutputOptions(command, output);
+    // Short options may be meant for the program.
+    AddOutputOptions(command, output, command.name() == "run" || command.name() == "compile-cache");
     const bool local = command.name() == "devstore" || command.name() == "compare" || command.name() == "top";
     if (!local) AddS3Options(command, s3);
   }

@@ -6,10 +6,14 @@
 
 namespace millrace::cli {
 
-void AddOutputOptions(const Command& command, OutputOptions* options) {
+void AddOutputOptions(const Command& command, OutputOptions* options, bool runs_program) {
   constexpr const char* kHeading = "Output";
-  command.AddFlag("-q,--quiet", &options->quiet, "No progress, and only errors in the log").Below(kHeading);
-  command.AddFlag("-v,--verbose", &options->verbose, "The same as --log-level debug: log each request").Below(kHeading);
+  command.AddFlag(runs_program ? "--quiet" : "-q,--quiet", &options->quiet, "No progress, and only errors in the log")
+      .Below(kHeading);
+  command
+      .AddFlag(runs_program ? "--verbose" : "-v,--verbose", &options->verbose,
+               "The same as --log-level debug: log each request")
+      .Below(kHeading);
   command
       .AddFlag("--no-progress", &options->no_progress,
                "No line of progress on a terminal; files and pipes never get one")

@@ -16,8 +16,8 @@ struct OutputOptions {
   std::optional<std::string> log_level;
 };
 
-/// Adds them to a command.
-void AddOutputOptions(const Command& command, OutputOptions* options);
+/// Adds them to a command. If it `runs_program`, -q and -v are not its own, since a program may have them.
+void AddOutputOptions(const Command& command, OutputOptions* options, bool runs_program = false);
 
 /// Sets MILLRACE_LOG and MILLRACE_PROGRESS, which also hold for the programs that the command starts. A usage error
 /// says which options contradict one another. Not thread-safe: call it before there are threads, and before the first

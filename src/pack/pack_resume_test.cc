@@ -346,7 +346,7 @@ TEST_F(PackResume, ASourceThatIsGoneIsNotSkipped) {
   options.skip_bad = true;
   absl::Status status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.ToString(), HasSubstr("whether all of the source is there"));
+  EXPECT_THAT(status.ToString(), HasSubstr("if all of the source is there"));
   // Nor a part of it: a class that lies on a file system of its own, or was made again.
   PutRawObjects("mem://s/raw", 4);
   status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();

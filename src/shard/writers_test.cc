@@ -111,9 +111,9 @@ TEST(RecordIoWriter, Refuses) {
   const ValueField jpg = Field("jpg", FieldType::kBytes, "x");
   EXPECT_THAT(refused({}), HasSubstr("no field besides the label"));
   EXPECT_THAT(refused({jpg, Field("txt", FieldType::kText, "x")}), HasSubstr("both 'jpg' and 'txt'"));
-  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kText, "cat")}), HasSubstr("no number"));
-  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kInt, "16777217")}), HasSubstr("no number"));
-  EXPECT_THAT(refused({jpg, Field("labels", FieldType::kNdarray, "cat")}), HasSubstr("no array"));
+  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kText, "cat")}), HasSubstr("not a number"));
+  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kInt, "16777217")}), HasSubstr("not a number"));
+  EXPECT_THAT(refused({jpg, Field("labels", FieldType::kNdarray, "cat")}), HasSubstr("not an array"));
   EXPECT_THAT(refused({Field("bin", FieldType::kBytes,
                              std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24))}),
               HasSubstr("as if it began with one"));

@@ -395,7 +395,7 @@ TEST(VolumeJob, DeletesNoVolumeThatItNeverHad) {
   cloud.AddDisk("b", "of the user", {{"millrace:volume", "job"}});
   const absl::Status refused = MoveHere(cloud, instance).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-  EXPECT_NE(refused.message().find("take that tag from it"), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find("Remove that tag from it"), absl::string_view::npos) << refused;
   EXPECT_EQ(cloud.disks.size(), 2U);
 }
 

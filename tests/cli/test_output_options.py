@@ -13,13 +13,26 @@ from cli_support import Bucket, Millrace
 
 COMMANDS = ["", "ls", "pack", "index", "feed", "run", "mount", "worker", "bench", "bench compare", "devstore", "top"]
 COMMANDS += ["uploads abort", "checkpoint ls", "cache warm", "volume move", "doctor host", "compile-cache", "env"]
+RUN_PROGRAMS = ("run", "compile-cache")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_them(millrace: Millrace, command: str) -> None:
     text = millrace(*command.split(), "--help").stdout.decode()
-    for option in ("-q,--quiet", "-v,--verbose", "--no-progress", "--log-level"):
+    short = not command.startswith(RUN_PROGRAMS)
+    for option in (
+        "-q,--quiet" if short else "--quiet",
+        "-v,--verbose" if short else "--verbose",
+        "--no-progress",
+        "--log-level",
+    ):
         assert text.count("\n  " + option + " ") == 1, option
+
+
+@pytest.mark.parametrize("command", RUN_PROGRAMS)
+@pytest.mark.parametrize("option", ["-q", "-v"])
+def test_short_options_of_a_program_are_not_taken(millrace: Millrace, command: str, option: str) -> None:
+    assert option.encode() in millrace(command, "echo", option, code=2).stderr
 
 
 def levels(log: bytes) -> set[str]:
@@ -47,7 +60,7 @@ def test_contradictions_are_refused(millrace: Millrace, tree: Path) -> None:
 
 def test_programs_that_run_starts_have_them(millrace: Millrace) -> None:
     shell = 'echo "$MILLRACE_LOG $MILLRACE_PROGRESS"'
-    assert millrace("run", "-q", "--", "sh", "-c", shell).stdout == b"error off\n"
+    assert millrace("run", "--quiet", "--", "sh", "-c", shell).stdout == b"error off\n"
 
 
 @pytest.mark.parametrize("option", ["-q", "--no-progress", ""])

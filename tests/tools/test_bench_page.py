@@ -173,7 +173,7 @@ def test_all_sections_are_well_formed() -> None:
     for said in (
         "s3://b/<&> ",
         "left out: <it> & 'fails'",
-        "The batches after the interruption were not the same as without it.",
+        "The samples after the interruption were not those that would have come without it.",
         "All 80 samples came, and they were not the same bytes.",
         "It waited 1.5 of 2.0 s, which without a model is nearly all of it.",
         "Half of 20 batches came within 50.0 ms, 99 % within 99.0 ms.",
