@@ -37,7 +37,9 @@ def options(binary: Path) -> dict[str, bool]:
     """By name, whether it takes a value."""
     text = subprocess.run([str(binary), "run", "--help"], capture_output=True, text=True, check=True).stdout
     found = re.findall(r"^  (?:-\w, ?)?(--[\w-]+)( \S+)?", text, re.MULTILINE)
-    listed = {name: bool(value) for name, value in found if name not in ("--help", "--print", "--group", *CONTRADICTIONS)}
+    listed = {
+        name: bool(value) for name, value in found if name not in ("--help", "--print", "--group", *CONTRADICTIONS)
+    }
     assert {"--retries", "--journal", "--hang-after", "--no-hyperparameter-args"} <= listed.keys()
     return listed
 
