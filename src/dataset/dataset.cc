@@ -20,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-// What is opened: objects, or what a manifest lists.
+// The opened place: objects, or the manifest that lists them.
 struct Opened {
   std::unique_ptr<JoinedStore> joined;  // the store of `data`
   DatasetPlace data;
@@ -84,7 +84,7 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
   return first;
 }
 
-// What an index is built from, besides the objects.
+// The inputs of a build of an index, besides the objects.
 struct Sources {
   std::unique_ptr<ManifestSamples> manifest;
   std::unique_ptr<Index> older;

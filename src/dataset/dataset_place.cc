@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kHeadsAtOnce = 64;
 
-// Whether it is there; what keeps anybody from telling is an error.
+// Returns the object, or nullopt if it is not there. An error means that this is not known.
 absl::StatusOr<std::optional<ObjectInfo>> FindObject(ObjectStore& store, const std::string& key,
                                                      const std::stop_token& stop) {
   absl::StatusOr<ObjectInfo> info = HeadBlocking(store, key, stop);
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<std::string>> NamesWith(const Location& folder, const
                                                 store.Uri(folder.Key(idx)), store.Uri(folder.Key(bin))));
 }
 
-// Whether something lies below exactly that name, wildcards and all.
+// Returns true if something lies below exactly that name, even if it looks like wildcards.
 absl::StatusOr<bool> IsFolder(Stores& stores, std::string_view uri, const std::stop_token& stop) {
   const absl::StatusOr<Location> folder = stores.Open(uri);
   if (!folder.ok()) return false;  // as of a list of URIs

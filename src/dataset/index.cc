@@ -39,7 +39,7 @@ absl::StatusOr<uint64_t> Index::Impl::FirstObject(uint64_t block) const {
   return Decoder(payload).Varint();
 }
 
-// Where the stored fields lie. `out` may be null: then they are passed over.
+// Decodes the places of the stored fields. If `out` is null, they are passed over.
 inline bool Index::Impl::DecodeStored(Decoder* block, SampleCursor* cursor, bool irregular, IndexedSample* out) const {
   const FieldLayout& layout = *cursor->layout;
   bool first = true;
@@ -86,7 +86,7 @@ inline bool Index::Impl::DecodeValues(Decoder* block, const FieldLayout& layout,
 
 inline bool Index::Impl::DecodeLabel(Decoder* block, const FieldLayout& layout, IndexedSample* out) const {
   const uint64_t ordinal = block->Varint();
-  // Of numbers there may be too many to keep.
+  // Numbers may be too many to keep.
   const bool kept = !class_places.empty() || has_class_field;
   if (!block->ok() || (kept && ordinal >= class_places.size())) return false;
   if (out == nullptr || !kept) return true;
@@ -140,7 +140,7 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
   return block->ok();
 }
 
-// A sample as the writer was told of it. The views are into the index, the sample and the two vectors.
+// Makes a sample as the writer was given it. The views are into the index, the sample and the two vectors.
 void Index::Impl::Tell(const IndexedSample& sample, const FieldLayout& layout, std::vector<NewSampleField>* fields,
                        std::vector<NewSampleValue>* values, NewSample* told) const {
   fields->clear();

@@ -151,7 +151,7 @@ class IndexBuilder {
   absl::Status ReadInPlace();
   void NoteSkippedMembers();
   void WarnOfLinks() const;
-  // What came of it before is to be kept.
+  // True if the samples before the damage are kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key, std::optional<uint32_t> crc);
@@ -161,7 +161,8 @@ class IndexBuilder {
   absl::Status Begin();
   absl::Status AddToPart(const IndexedObject& object);
   absl::Status NoSamples() const;
-  // Of a pair of token files; their bytes are not among those of the data set (SampleObjects::total_bytes).
+  // True for the .idx of a pair of token files; its bytes are not among those of the data set
+  // (SampleObjects::total_bytes).
   bool IsIdx(const IndexedObject& object) const {
     return objects_.kind() == DataKind::kTokens && IsMegatronIdx(object.key);
   }
@@ -215,11 +216,11 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   std::shared_ptr<ShardOutlines::Outline> outline;
   if (options_.outlines && !next->reused && AreShards(objects_.kind()))
     outline = outlines_.Begin(objects_.kind(), object);
-  // What is not read is one piece without bytes, which takes its turn among the others and costs no request.
+  // An object that is not read is one piece without bytes, which takes its turn among the others and costs no request.
   if (!next->reused && !is_manifest && outline == nullptr) {
     ASSIGN_OR_RETURN(request.range, RangeToRead(object));
   }
-  // What is damaged on the way would be pinned by the index for good.
+  // Without this, the index would pin damage of the transfer for good.
   request.begin_again = [this] { return scan_.holds(); };
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   const bool is_listed = raw && !is_manifest && !raw_reads_.all && request.range.length == 0;
@@ -343,7 +344,7 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
     scan_.Begin(scanned.object.key, std::move(scanner), checked);
     return absl::OkStatus();
   }
-  // What is wrong with a pair is known before the first byte of its .bin.
+  // Damage of a pair is known before the first byte of its .bin.
   scan_.BeginDamaged(scanned.object.key, std::move(damage));
   return KeepsWhatCame() ? absl::OkStatus() : ScanError();
 }
@@ -356,7 +357,8 @@ absl::Status IndexBuilder::AddPiece(const ObjectReader::Piece& piece, bool* enou
   const size_t of_fields = std::min<uint64_t>(piece.bytes.size(), fields_end - std::min(fields_end, piece.offset));
   scan_.Feed(piece.bytes.first(of_fields));
   class_text_ += AsText(piece.bytes.subspan(of_fields));
-  // What was damaged on the way may be no shard any more: if there is a checksum it tells, at the end.
+  // If bytes were damaged on the way, they may not look like a shard any more. If there is a checksum, it tells at the
+  // end.
   if (KeepsWhatCame() && (!piece.checked || bad_from_the_start)) *enough = true;
   return scan_.holds() || KeepsWhatCame() ? absl::OkStatus() : ScanError();
 }
@@ -389,7 +391,7 @@ absl::Status IndexBuilder::EndReusedObject() {
   const Scanned& scanned = scanning_.front();
   if (reuse_->tokens_type()) RETURN_IF_ERROR(token_files_.TakeKnown(*reuse_->tokens_type()));
   if (manifest_ == nullptr) return reuse_->AddSamples(*scanned.reused, writer_.get());
-  // What the manifest says of it may be new.
+  // The entry in the manifest may be new.
   ASSIGN_OR_RETURN(const std::optional<uint32_t> crc, reuse_->CrcOf(*scanned.reused));
   return AddListedSample(scanned.object, crc);
 }

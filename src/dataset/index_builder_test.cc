@@ -141,7 +141,7 @@ TEST_F(IndexBuilderTest, WithoutMemoryToHoldTheSamplesDamageIsAnError) {
   EXPECT_THAT(Build(kLittle), HasSubstr("DATA_LOSS: mem://scripted/set/a.tar: what arrived does not match"));
 }
 
-// Whether its samples are held back until its checksum has been seen, or not.
+// The result is the same if its samples are held back until its checksum has been seen, and if they are not.
 TEST_F(IndexBuilderTest, WhatComesBeforeTheDamageIsKept) {
   constexpr uint64_t kMember = 512 + 194 * 512;
   shard_[50 * kMember + 10] ^= 1;  // within the header of a member

@@ -128,7 +128,7 @@ absl::StatusOr<DatasetPlace> IndexCarrier::PlaceOf(const Location& folder, std::
   return PlaceOfObject(data, name->object, object, stop);
 }
 
-// Of all objects that are joined to one.
+// Compares all objects that are joined to one.
 bool IndexCarrier::AreIn(const Hashes& pairs, const std::string& below, const IndexedObject& then,
                          const IndexedObject& now) {
   const absl::StatusOr<std::vector<ObjectInfo>> were = SplitJoined(then.key, then.etag);
@@ -172,7 +172,7 @@ absl::Status IndexCarrier::CheckKept(const std::string& below, const Index& sour
   return absl::OkStatus();
 }
 
-// Whether it did; not if there is nothing to be carried, or to be done.
+// Returns true if it carried the index; false if there is nothing to be carried, or to be done.
 absl::StatusOr<bool> IndexCarrier::CarryOne(const std::string& name, const DatasetPlace& source,
                                             const DatasetPlace& target, bool changed, const std::stop_token& stop) {
   IndexPlaces sources(runtime_, stores_, source, "", stop);

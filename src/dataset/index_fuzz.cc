@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   IndexedSample sample;
   for (uint64_t i = 0; i < std::min<uint64_t>((*index)->size(), 200); ++i) {
     if (!(*index)->Lookup(i, &sample).ok()) continue;
-    // What comes out makes sense by itself.
+    // The result must be consistent in itself.
     if (sample.object >= (*index)->objects() || sample.span.end() < sample.span.offset) std::abort();
     if (sample.span.length > (*index)->max_span_bytes()) std::abort();
     for (const IndexedField& field : sample.fields) {

@@ -283,7 +283,7 @@ TEST_P(ShardReuseTest, ADamagedShardKeepsWhatComesBefore) {
       ASSERT_TRUE(salvaged->LookupObject(i, &object).ok());
       EXPECT_EQ(object.incomplete, i == 1);
     }
-    // What is not whole is looked at each time.
+    // An incomplete object is read each time.
     for (const Index* older : {sound.get(), salvaged.get()}) {
       std::string updated;
       const auto again = TryBuild(older, &updated, true);

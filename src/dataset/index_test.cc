@@ -63,7 +63,7 @@ TEST(Index, ValuesAndLabelsOfANaiveModel) {
   }
 }
 
-// What an index tells of its samples, by objects, makes the same index again.
+// The samples that ScanObject gives make the same index again.
 TEST(Index, ScanObjectTellsAllThatItWasTold) {
   Rng rng(HashKey(10, {21}));
   for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects, DataKind::kTfRecord}) {

@@ -111,7 +111,8 @@ absl::Status IndexWriter::CheckSample(const NewSample& sample) const {
   return sample.values.empty() ? absl::OkStatus() : CheckValues(sample);
 }
 
-// Whether its class becomes a field: of raw objects and names, unless they have one.
+// Returns true if the sample's class becomes a field. It does for raw objects and if classes are names, unless the
+// sample has such a field.
 bool IndexWriter::HasClassField(const NewSample& sample) const {
   if (!class_fields_ || sample.label.empty()) return false;
   return std::none_of(sample.values.begin(), sample.values.end(),

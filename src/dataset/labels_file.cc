@@ -48,7 +48,7 @@ bool HasLostZeros(std::string_view written, std::string_view key) {
          (digits == "0" || !digits.starts_with('0'));
 }
 
-// What helps if no row has the key of a sample.
+// Returns advice for the case that no row has the key of a sample.
 std::string_view AdviceOnKeys(std::string_view written, std::string_view key) {
   if (written.find('\\') != std::string_view::npos)
     return "the path has backslashes, as on Windows: write slashes, as in the names of samples";
@@ -66,7 +66,7 @@ std::string_view AdviceOnKeys(std::string_view written, std::string_view key) {
   return "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")";
 }
 
-// How the rows write the keys of samples.
+// Says how the rows write the keys of samples.
 class KeyForm {
  public:
   explicit KeyForm(const DatasetPlace& data) : root_(data.store->Uri(data.Key(""))) {}
@@ -137,7 +137,7 @@ absl::StatusOr<Labels> ParseLabels(const LabelsFile& file, std::string_view text
   return labels;
 }
 
-// Whether rows name samples in this form, by some of the samples.
+// Returns true if rows name samples in this form, by a look at some of the samples.
 absl::StatusOr<bool> NameSamples(const Labels& labels, const Index& base) {
   IndexedSample entry;
   LabelRows::Row row;
@@ -257,7 +257,7 @@ class Relabeller {
   std::vector<std::string> replaced_;  // fields of `base`
   std::vector<bool> used_;             // rows
   uint64_t found_ = 0;
-  // Of the sample in hand:
+  // These belong to the current sample:
   LabelRows::Row row_;
   std::vector<NewSampleField> fields_;
   std::vector<Value> texts_;

@@ -64,7 +64,7 @@ absl::Status CheckManifest(const ManifestPlace& place, const ManifestColumns& co
   if (number && object.size == place.info.size && object.etag == place.info.etag) {
     if (columns.quotes != CsvQuotes::kUsual && index.quotes_are_text() != (columns.quotes == CsvQuotes::kText))
       return absl::NotFoundError(fmt::format("{}: its index was built with other quotes", place.uri));
-    // What is the path or the label is no field.
+    // The column of the path and that of the label are no fields.
     const std::vector<std::string>& fields = index.field_names();
     const auto is_field = [&](const std::string& name) {
       return std::binary_search(fields.begin(), fields.end(), name);

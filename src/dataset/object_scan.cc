@@ -84,7 +84,7 @@ absl::Status ObjectScan::Take(const ShardSample& sample) {
   return status;
 }
 
-// As long as there is memory: of the budget, but a sixteenth of it at most.
+// Returns false if there is no memory left. The memory comes out of the budget, but is at most a sixteenth of it.
 bool ObjectScan::Hold(const ShardSample& sample, std::string_view key) {
   uint64_t bytes = sizeof(ShardSample) + key.size() + sample.label.size();
   for (const ShardField& field : sample.fields) bytes += sizeof(ShardField) + field.name.size() + field.encoding.size();

@@ -50,7 +50,7 @@ ObjectInfo Join(std::vector<ObjectInfo> group) {
 
 }  // namespace
 
-// Whether the objects of `group` and `more` can be one sample.
+// Returns true if the objects of `group` and `more` can be one sample.
 bool SampleGroups::Joins(const Node& node, const Group& group, const Group& more) {
   if (group.empty()) return true;
   if (group.size() + more.size() > kMaxJoinedObjects) return false;

@@ -110,7 +110,7 @@ TEST(SampleGroups, AMillionFramesAreNotHeld) {
   EXPECT_LE(most, 4096u);
 }
 
-// What the rule says, without streams and bounds.
+// Returns the groups by the rule alone, without streams and bounds.
 std::set<std::set<std::string>> Expected(const std::set<std::string>& keys) {
   std::map<std::string, std::set<std::string>> groups;
   for (const std::string& key : keys) groups[std::string(SplitObjectName(key)->key)].insert(key);

@@ -198,7 +198,7 @@ absl::Status SampleObjects::TakeContainer(ObjectInfo object, std::string_view ke
   return absl::OkStatus();
 }
 
-// As long as the images are not counted.
+// The images are not counted yet here.
 void SampleObjects::PassOverContainer(const std::string& object_key) {
   if (containers_++ == 0) first_container_ = object_key;
   skipped_.Add(object_key.substr(data_.Key("").size()), kContainerBesideImages);
@@ -286,7 +286,7 @@ const ObjectInfo* SampleObjects::FindIdx(const std::string& key) const {
   return found == idx_.end() ? nullptr : &found->second;
 }
 
-// As many other files as these may well be the samples.
+// If there are as many other files as these, they may well be the samples.
 absl::Status SampleObjects::CheckCompanions() const {
   if (shards_ == 0 || foreign_ <= kForeignOfShard * (shards_ + 1)) return absl::OkStatus();
   return Mixed(data_, first_sample_, data_.Key(first_foreign_), false, shard_names_);

@@ -38,7 +38,7 @@ size_t EndOfDigits(std::string_view text, size_t begin) {
   return begin;
 }
 
-// Where the digits of a text lie.
+// The range of the digits of a text.
 struct Digits {
   size_t begin = 0;
   size_t end = 0;
@@ -91,7 +91,7 @@ std::string Lowered(std::string_view word) {
   return lower;
 }
 
-// Those of all words in a text.
+// Returns the split words among all words of a text.
 std::set<std::string_view> SplitWords(std::string_view text) {
   std::set<std::string_view> words;
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };

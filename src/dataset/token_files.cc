@@ -86,7 +86,7 @@ absl::StatusOr<TokenSequences> TokenFiles::ReadIdx(const ObjectInfo& idx, absl::
       parser.emplace(idx.size);
       parsed = absl::OkStatus();
     }
-    // What was damaged on the way makes no sense: the checksum tells, at the end.
+    // Bytes that were damaged on the way cannot be parsed; the checksum tells at the end.
     if (parsed.ok()) parsed = parser->Feed(piece.bytes);
     return absl::OkStatus();
   }));

@@ -303,7 +303,7 @@ TEST_P(TokenFilesTest, ArraysAreReusedThatWereCutAlike) {
   EXPECT_EQ(Update(pairs_of_two), 2);
   EXPECT_EQ(Update(*ParseTokenArrays("3:uint16")), 0);
   EXPECT_EQ(Update(*ParseTokenArrays("3:uint16")), 3);
-  // As raw objects they are others.
+  // The same files are other samples if they are raw objects.
   EXPECT_EQ(Update(), 0);
   EXPECT_EQ(Update(), 3);
   EXPECT_EQ(Update(pairs_of_two), 0);
@@ -319,7 +319,7 @@ TEST_P(TokenFilesTest, TheTypeOfReusedArraysIsThatOfAll) {
   // A type that the first array tells is that of those without heads.
   Put("c.bin", "gghhii");
   EXPECT_EQ(Update(TokenArrays{.length = 2}), 1);
-  // Those are read each time, as the type may come to be another.
+  // Arrays without heads are read each time, as the type may come to be another.
   EXPECT_EQ(Update(TokenArrays{.length = 2}), 1);
   Delete("b.npy");
   ExpectRefused(OpenAnew(TokenArrays{.length = 2}), absl::StatusCode::kInvalidArgument,
