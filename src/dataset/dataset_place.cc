@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<std::string>> NamesWith(const Location& folder, const
                                                 store.Uri(folder.Key(idx)), store.Uri(folder.Key(bin))));
 }
 
-// Returns true if something lies below exactly that name, even if it looks like wildcards.
+// Returns true if something lies below exactly that name, even if the name has wildcards in it.
 absl::StatusOr<bool> IsFolder(Stores& stores, std::string_view uri, const std::stop_token& stop) {
   const absl::StatusOr<Location> folder = stores.Open(uri);
   if (!folder.ok()) return false;  // as of a list of URIs

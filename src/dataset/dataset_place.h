@@ -61,7 +61,7 @@ absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, c
 absl::StatusOr<bool> BeginsAsMegatron(ObjectStore& store, const ObjectInfo& object, const std::stop_token& stop);
 
 /// Lists the objects of a place as Lister does; those of `names` that do not exist are left out. NotFound at the end of
-/// a selection if it names an object without a wildcard and the object was not there. If these credentials may not
+/// a selection if an object or folder that it names without a wildcard was not there. If these credentials may not
 /// list, the objects of a selection that names each of them are asked for one by one. Blocking; not thread-safe. The
 /// store must outlive it.
 class PlaceLister {

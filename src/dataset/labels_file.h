@@ -17,8 +17,7 @@ namespace millrace {
 /// A file of labels: CSV, TSV or JSON lines (shard/manifest.h, RowsName::kKeys). For example, the row `7,cat` gives the
 /// sample `7` the label `cat`. Rows give samples, by their keys, a label and further values. The label becomes the
 /// field `cls`, as in a manifest: whole numbers, floats, or names, which are numbered in bytewise order. The other
-/// columns become fields of their names. If any samples have fields of these names, the columns replace them in all
-/// samples.
+/// columns become fields of their names. They replace the samples' own fields of these names, in all samples.
 struct LabelsFile {
   std::string uri;
   std::string key_column;    // "": by its usual names

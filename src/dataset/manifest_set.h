@@ -60,8 +60,8 @@ struct ManifestSample {
 /// Memory, out of the budget: that of ManifestRows, and the manifest itself while it is read. Immutable.
 class ManifestSamples {
  public:
-  /// Reads the manifest, of that version. InvalidArgument, with its URI and the line, for a row that is malformed or a
-  /// path that
+  /// Reads the manifest, of that version. InvalidArgument, with its URI and the line, for malformed text, or for a path
+  /// that
   /// - lies in another place,
   /// - is hidden,
   /// - has no name such as 0001.jpg,

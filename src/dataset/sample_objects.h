@@ -79,8 +79,8 @@ absl::StatusOr<Listing> ListingOf(const Index& index);
 /// - objects whose name makes no sample (sample_name.h), e.g. LICENSE;
 /// - documents (IsDocument), unless there is nothing else;
 /// - files of desktops and other programs (IsDesktopFile, IsToolFile);
-/// - all that lies beside shards (IsCompanion). If more than four objects for each shard, and four more, may be samples
-///   (MayBeSample), that is an error.
+/// - all that lies beside shards (IsCompanion), unless more than four objects for each shard, and four more, may be
+///   samples (MayBeSample);
 /// - files of many samples, beside at least 20 times as many images.
 ///
 /// skipped() counts all of them, except empty folder markers and Millrace's own files. Raw objects that are one sample
@@ -162,10 +162,10 @@ class SampleObjects final : public ObjectSource {
 };
 
 /// Compares the objects of an index with those of the store. FailedPrecondition for the first that was changed, added
-/// or removed. NotFound if the keys and sizes are those of the index but every ETag is different, as in a data set that
-/// was copied together with its index: such an index is as good as none. Does nothing for data sets of more than 10,000
-/// objects, because listing takes too long to do on each opening. Reads of them still notice changed objects by their
-/// ETags.
+/// or removed. NotFound if the keys and sizes are those of the index but every ETag is different. This is so in a data
+/// set that was copied together with its index: such an index is as good as none. Does nothing for data sets of more
+/// than 10,000 objects, because listing takes too long to do on each opening. Reads of them still notice changed
+/// objects by their ETags.
 absl::Status CheckObjects(const DatasetPlace& data, const Index& index, const std::stop_token& stop = {});
 
 }  // namespace millrace

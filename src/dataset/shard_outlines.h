@@ -27,7 +27,7 @@ class ShardOutlines {
   struct Outline;
 
   /// Begins with a shard, if there is a note on it and reading the shard would take four times the bytes. Null
-  /// otherwise. It also returns null after several shards were refused, until one is not. Shards are taken in order of
+  /// otherwise. It also returns null if several shards were refused and none was accepted. Shards are taken in order of
   /// keys.
   std::shared_ptr<Outline> Begin(DataKind kind, const IndexedObject& shard);
 

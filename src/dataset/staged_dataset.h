@@ -18,9 +18,9 @@ namespace millrace {
 
 /// A data set of shards that is listed, and whose index need not exist. For example, training begins with 10 of 1,000
 /// shards, while the others are not indexed. Some of its shards can be opened at a time; an index of them is made then.
-/// Shards are read for it only if they are neither in the index of the data set nor in a part of one (index_parts.h),
-/// and the result is kept as a part. So the index of the data set needs no shard to be read once all of them have been
-/// opened. All functions are blocking and not thread-safe; the Stores must outlive it.
+/// Shards are read for it only if they are neither in the index of the data set nor in a part of one (index_parts.h).
+/// The result of reading is kept as a part. So the index of the data set needs no shard to be read once all of them
+/// have been opened. All functions are blocking and not thread-safe; the Stores must outlive it.
 class StagedDataset {
  public:
   /// The end of messages about data sets that are not staged.

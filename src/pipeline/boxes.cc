@@ -184,7 +184,7 @@ Box ShownBox(const Box& box, const Frame& frame, int width, int height) {
         WarpRectangle(warp, {shown.left, shown.top, shown.right, shown.bottom}, {width, height});
     shown = {warped[0], warped[1], warped[2], warped[3]};
   }
-  // As float32, in which it is delivered.
+  // The comparison is in float32, the type that is delivered.
   const bool has_area = static_cast<float>(shown.right) > static_cast<float>(shown.left) &&
                         static_cast<float>(shown.bottom) > static_cast<float>(shown.top);
   return has_area ? shown : Box();

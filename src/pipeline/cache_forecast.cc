@@ -18,13 +18,13 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kDrawDomain = 0x4d522d666f7265;  // "MR-fore"
-// As RoomMaker keeps in mind.
+// RoomMaker uses the same number.
 constexpr int kCandidates = 64;
 // Items of an extent that are looked up for its first use.
 constexpr uint64_t kItemsOfExtent = 64;
 constexpr uint64_t kBlock = 4096;
 
-/// What is kept as a whole.
+/// A unit that is kept as a whole.
 struct CacheUnit {
   uint64_t first = 0;  // item
   uint64_t items = 1;
@@ -204,7 +204,8 @@ void SimulateOurs(const std::vector<Access>& reads, const std::vector<CacheUnit>
     bytes -= units[unit].bytes;
   };
   for (const Access& read : reads) {
-    // What a loader knows: also of epochs behind the last one, of which nothing is counted here.
+    // These hints are those of a loader, which also knows epochs behind the last one. Nothing of those epochs is
+    // counted here.
     const UseHints hints{kJob, read.next == UseHints::kNever ? read.use + period : read.next};
     if (const auto found = cached.find(read.unit); found != cached.end()) {
       hit(read);

@@ -12,7 +12,8 @@ namespace millrace {
 
 namespace {
 
-// What the walker hears of at once while the CPUs have enough to do: to wake it for each costs more than it does.
+// The walker gets this many events at once while the CPUs have enough to do: to wake it for each costs more than the
+// event.
 constexpr size_t kNewsAtOnce = 8;
 
 bool Later(const std::unique_ptr<Walker::Task>& a, const std::unique_ptr<Walker::Task>& b) {

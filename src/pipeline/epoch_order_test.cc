@@ -33,7 +33,7 @@ class EpochOrderTest : public ::testing::Test {
     return *Source::OfRows(stores_, *dataset_, tokens);
   }
 
-  // What TurnOf says of every draw, against a walk through all that is left of the epoch.
+  // Compares TurnOf of every draw with a walk through the rest of the epoch.
   void CheckTurns(const LoaderPlan& plan, uint64_t epoch) {
     EpochOrder order(plan, epoch);
     for (const uint64_t steps : {0u, 1u, 7u, 20u}) {

@@ -72,7 +72,7 @@ class DryRun {
   }
 
  private:
-  /// As one number; that two come to be equal is too unlikely to matter here.
+  /// Returns the draw as one number; equal numbers of two draws are too unlikely to matter here.
   static uint64_t KeyOf(const Draw& draw) { return draw.turn == 0 ? draw.item : HashKey(draw.turn, {draw.item}); }
 
   absl::StatusOr<std::vector<bool>*> AskedOf(const Draw& draw) {

@@ -49,7 +49,7 @@ TEST(RunAround, TakesTheWholeExtentInOrderOfOffset) {
   EXPECT_EQ(run.range(), (ByteRange{3072, 2148}));
 }
 
-// As sequences without tokens: they lie where others begin and end.
+// Sequences without tokens are such samples: they lie where others begin and end.
 TEST(RunAround, SamplesWithoutBytes) {
   const auto index = MakeIndex({{{512, 512}, {1024, 0}, {1024, 512}, {1536, 0}, {1536, 0}}});
   const FetchRun run = *RunAround(*index, nullptr, 16, 2, {1 << 20, 4096}, kAll);
@@ -94,7 +94,8 @@ TEST(RunAround, ReadsOverGapsUpToTheLimit) {
   EXPECT_EQ(run(3584, 2560), (std::vector<uint64_t>{2, 4}));
 }
 
-// What lies too far away is not even asked about: in a large extent that would cost more than the request.
+// RunAround does not even ask about samples that are too far away: in a large extent that would cost more than the
+// request.
 TEST(RunAround, LooksNoFurtherThanTheGap) {
   const auto index = MakeEven(4000);
   uint64_t calls = 0;

@@ -15,13 +15,13 @@ namespace {
 // A request longer than this gains nothing over two.
 constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 
-// What should be ahead of the consumer even when neighbours that are wanted later fill the memory: more than a fast
-// network delivers during the first byte's latency.
+// The bytes that should be ahead of the consumer, even if neighbours that are wanted later fill the memory. It is more
+// than a fast network delivers during the first byte's latency.
 constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
 constexpr uint64_t kMaxLeadItems = 32768;
 constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
-// Where all of an epoch fits: what is ahead of it in the next one, and the room for runs in flight, at least.
+// The minimum, if all of an epoch fits, of the bytes ahead in the next epoch, and of the room for runs in flight.
 constexpr uint64_t kLeastAheadBytes = uint64_t{8} << 20;
 
 void ForEachUnit(const FetchRun& run, absl::FunctionRef<void(const FetchRun::Part&, const FetchRun::Unit&)> call) {
@@ -49,7 +49,7 @@ uint64_t BytesOf(const FetchRun::Unit& unit, const std::vector<PlacedPiece>& pie
   return (pieces.back().start + pieces.back().piece.length) * token;
 }
 
-// Where the bytes of a unit belong.
+// Returns the memory for the bytes of a unit.
 MutableByteSpan PlaceOf(FetchedItem& item, const FetchRun::Unit& unit) {
   if (item.pieces().empty()) return item.span();
   const PlacedPiece& placed = item.pieces()[unit.piece];
@@ -63,7 +63,7 @@ uint64_t Fetcher::Options::largest_extent() const {
 }
 
 Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
-  // What is kept of small samples beside their bytes is most of what they take.
+  // The bookkeeping of small samples takes more memory than their bytes.
   const double mean_item = source.mean_item_bytes() + static_cast<double>(FetchedItem::Bookkeeping(0));
   const bool in_runs = options.largest_extent() > 1 || source.tokens() != nullptr;
   const auto extent_bytes = static_cast<uint64_t>(mean_item * static_cast<double>(options.largest_extent()));
@@ -346,7 +346,8 @@ Fetcher::Items Fetcher::Finish(std::unique_ptr<Request> request, const absl::Sta
   return ready;
 }
 
-// One damaged sample does not take its neighbours along. `status` tells of the first.
+// Returns the damage of a part, so that one damaged sample does not fail its neighbours. `status` describes the first
+// damage.
 absl::Status Fetcher::DamageOf(const Request& request, const FetchRun::Part& part, const absl::Status& status) const {
   const auto found = std::find(request.damaged.begin(), request.damaged.end(), part.span);
   if (found == request.damaged.end()) return absl::OkStatus();

@@ -25,7 +25,7 @@ constexpr uint64_t kSharedSlots = 8;      // of a loader that shares its budget,
 constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of each row beside the slot is most of it
 // Keeps every product of sizes below 2^63.
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
-// Of sizes that an index may tell, so that their sums stay below 2^64.
+// Bounds sizes that come from an index, so that their sums stay below 2^64.
 constexpr uint64_t kMaxCounted = uint64_t{1} << 60;
 constexpr uint64_t kMaxTokensOfBatch = uint64_t{1} << 36;
 constexpr uint64_t kMaxGroupBytes = uint64_t{16} << 20;
@@ -41,7 +41,7 @@ uint64_t FingerprintOf(const LoaderPlan& plan) {
   std::vector<uint64_t> fingerprints;
   for (size_t part = 0; part < source.parts().size(); ++part) fingerprints.push_back(source.FingerprintOf(part));
   if (plan.mix) return OrderFingerprint(fingerprints, *plan.mix, seed);
-  // Which bucket is whose turn depends on how many steps each has, of all ranks together.
+  // The order of buckets depends on how many steps each has, of all ranks together.
   uint64_t hash = HashKey(kBucketsDomain, {plan.options.last == LastBatch::kDrop ? 1u : 0u});
   for (size_t part = 0; part < fingerprints.size(); ++part) {
     const Batching& bucket = plan.buckets[part];
@@ -86,8 +86,8 @@ absl::Status CheckStart(const LoaderPlan& plan) {
   return absl::OkStatus();
 }
 
-// Those of an epoch that this rank gets. The weights of a mix may prefer any part, so all items count as if they were
-// of the part with the largest ones.
+// Returns the bytes of an epoch that this rank gets. The weights of a mix may prefer any part, so all items count as if
+// they were of the part with the largest ones.
 uint64_t EpochBytes(const LoaderPlan& plan) {
   const Source& source = plan.source;
   double bytes = 0;
@@ -188,7 +188,7 @@ absl::Status SettlePolicies(LoaderPlan* plan) {
   return absl::OkStatus();
 }
 
-// What batches say of each row.
+// Adds the arrays that say where each row comes from.
 void AddOrigin(BatchLayout* layout, bool with_parts) {
   layout->Add("valid", "bool");
   layout->Add("sample", "int64");

@@ -69,7 +69,7 @@ class MixLoaderTest : public ::testing::Test {
     std::string key;
     friend bool operator==(const Row&, const Row&) = default;
   };
-  /// What one rank receives in up to `steps` steps; `options_.start` is moved on.
+  /// Returns the rows that one rank receives in up to `steps` steps, and the position after them in `*after`.
   std::vector<std::vector<Row>> Run(const Source& source, LoaderOptions options, uint64_t steps, Position* after,
                                     LoaderReport* report = nullptr) {
     absl::StatusOr<std::unique_ptr<Loader>> loader = Loader::Create(runtime_, source, options);

@@ -6,8 +6,8 @@ namespace millrace {
 
 namespace {
 
-// Of a run, and of the rest of its extent: samples that are looked up. All come in the same window, so that few tell
-// when.
+// The number of samples of a run, and of the rest of its extent, that are looked up. All come in the same window, so a
+// few are enough.
 constexpr uint64_t kLookedUp = 64;
 constexpr size_t kOrders = 4;  // that are kept
 constexpr int kMostOthers = 16;
@@ -65,7 +65,7 @@ std::optional<uint64_t> NextUse::NextHere(uint64_t epoch, uint64_t item, uint64_
 
 // The next position of the item, from that turn of the epoch on.
 uint64_t NextUse::From(uint64_t epoch, uint64_t item, uint64_t from) {
-  // Of draws that are independent nothing is known but how often they come.
+  // If draws are independent, only their frequency is known.
   if (!invertible_) return (epoch + 1) * turns_;
   if (from < turns_) {
     if (const std::optional<uint64_t> turn = NextHere(epoch, item, from)) return epoch * turns_ + *turn;
@@ -82,7 +82,8 @@ uint64_t NextUse::After(uint64_t epoch, const Draw& draw, uint64_t turn) {
   return From(epoch, draw.item, OrderOf(epoch).AnyTurnOf(draw).value_or(turn) + 1);
 }
 
-// Of the bytes of the run, between whose parts there may be others that are still to be read; and of all of the extent.
+// Returns the next use of the bytes of the run and of the whole extent. Between the parts of the run there may be
+// others that are still to be read.
 PlannedRead::Span NextUse::OfExtent(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn) {
   const uint64_t first = plan_.source.FirstOf(run.part);
   const std::vector<uint64_t> ranks = RanksOf(run);

@@ -88,7 +88,7 @@ TEST_F(NextUseTest, OfSamplesIsTheirPositionInTheNextEpoch) {
   }
 }
 
-// What goes to another machine in the next epoch is not used here then.
+// A sample that goes to another machine in the next epoch is not used here then.
 TEST_F(NextUseTest, OfOneOfSeveralMachines) {
   options_.shuffle = Shuffle::kGlobal;
   options_.extent = 1;
@@ -125,7 +125,7 @@ TEST_F(NextUseTest, OfRunsCountsWhatIsStillToComeOfTheExtent) {
     const uint64_t epoch = rng.Below(3);
     const uint64_t rank = rng.Below(kNextUseSamples);
     const uint64_t use = uses[rank][epoch];
-    // As the fetcher takes along what comes later and soon.
+    // The fetcher takes along neighbours that come later and soon.
     const uint64_t reach = rng.Below(150);
     const FetchRun run =
         Run(plan, rank, [&](uint64_t other) { return uses[other][epoch] > use && uses[other][epoch] < use + reach; });
@@ -148,7 +148,7 @@ TEST_F(NextUseTest, OfRunsCountsWhatIsStillToComeOfTheExtent) {
   EXPECT_GT(in_this_epoch, 100u);
 }
 
-// Of a long extent some samples are looked up: what they say is not too early, and of the right window.
+// In a long extent only some samples are looked up: their next use is not too early, and in the right window.
 TEST_F(NextUseTest, OfLongExtentsIsNearlyRight) {
   options_.extent = 250;
   options_.window = 1;
@@ -166,8 +166,8 @@ TEST_F(NextUseTest, OfLongExtentsIsNearlyRight) {
   }
 }
 
-// Of every draw of three epochs: passes that go on from epoch to epoch, or begin with each, and that meet within a
-// cycle.
+// Checks every draw of three epochs: passes that continue from epoch to epoch, or begin with each, and that meet within
+// a cycle.
 TEST_F(NextUseTest, OfAMixIsTheNextDrawOfWhateverPassInThisEpochOrTheNext) {
   options_.shuffle = Shuffle::kGlobal;
   options_.extent = 1;
@@ -188,7 +188,7 @@ TEST_F(NextUseTest, OfAMixIsTheNextDrawOfWhateverPassInThisEpochOrTheNext) {
           run.part = part;
           const std::vector<uint64_t>& of_item = uses[draw.item];
           const auto next = std::upper_bound(of_item.begin(), of_item.end(), epoch * length + turn);
-          // What comes later than that is told as later than all that comes in the next epoch.
+          // A later use is reported as later than all uses in the next epoch.
           const uint64_t latest = (epoch + 2) * length;
           const uint64_t expected = next == of_item.end() ? latest : std::min(*next, latest);
           ASSERT_EQ(next_use.Of(run, epoch, draw, turn).spans[0].next_use, expected)

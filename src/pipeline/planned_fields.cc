@@ -25,10 +25,10 @@ using Kind = BatchField::Kind;
 
 // All batches have these beside their fields.
 constexpr std::array<std::string_view, 4> kReserved = {"key", "valid", "sample", "part"};
-// As WebDataset calls the key.
+// WebDataset calls the key so.
 constexpr std::string_view kFormerKey = "__key__";
 
-// Of all parts: a data set that has none of them shows when its first sample is decoded.
+// Returns the fields of all parts. If a data set lacks all of them, that shows when its first sample is decoded.
 std::vector<std::string> FieldNames(const Source& source) {
   std::set<std::string> names;
   for (const Subset& part : source.parts())
@@ -36,7 +36,7 @@ std::vector<std::string> FieldNames(const Source& source) {
   return {names.begin(), names.end()};
 }
 
-// Whether samples hold arrays, by the first one.
+// Returns true if samples hold arrays, judged by the first one.
 absl::StatusOr<bool> HoldsArrays(const Subset& part) {
   if (part.index().size() == 0) return false;
   IndexedSample first;
@@ -163,7 +163,7 @@ bool AllHave(const Source& source, std::string_view field) {
   });
 }
 
-// Whether the label is a float by itself: that of a file of labels is.
+// Returns true if the label is a float by itself, as it can be in a file of labels.
 absl::StatusOr<bool> HasFloatLabels(const Source& source, std::string_view label) {
   for (const Subset& part : source.parts()) {
     if (part.size() == 0 || part.dataset->labels() == nullptr) return false;
@@ -254,7 +254,7 @@ absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions
   return field;
 }
 
-// What the index knows is said before the first batch, and not in the middle of an epoch.
+// Reports lacking fields that the index knows before the first batch, and not in the middle of an epoch.
 absl::Status CheckPresence(const Subset& part, bool mixed, const PlannedField& field) {
   if (!part.index().SomeLack(field.fields)) return absl::OkStatus();
   uint64_t lacking = 0;
@@ -286,7 +286,7 @@ std::string_view DtypeOf(const BatchField& field) {
   return field.label.kind == LabelSpec::Kind::kFloat ? "float32" : "int64";
 }
 
-// As BatchLayout::Add takes it.
+// Returns the padding in the form of BatchLayout::Add.
 absl::StatusOr<int64_t> PaddingBitsOf(const BatchField& field, std::string_view dtype, const LoaderOptions& options) {
   constexpr int64_t kIgnoredLabel = -100;  // the usual ignore_index of PyTorch's losses
   constexpr int64_t kIgnoredClass = 255;   // the usual one of masks

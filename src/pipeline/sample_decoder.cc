@@ -45,7 +45,7 @@ std::string NameOf(const Source& source, uint64_t item) {
   return found.ok() ? fmt::format("{}, sample '{}'", found->uri, found->sample.key) : source.uri();
 }
 
-// What the bytes of a field mean is wrong: so the sample is.
+// Reports that the bytes of a field are invalid, and so is the sample.
 absl::Status InField(const absl::Status& status, std::string_view field) {
   const absl::Status named = Annotate(status, fmt::format("field '{}'", field));
   return absl::IsInvalidArgument(named) ? absl::DataLossError(named.message()) : named;
@@ -94,7 +94,7 @@ absl::StatusOr<DecodedRow> SampleDecoder::Replaced(const BatchRow& to, const Uin
   return DecodedRow{.digest = digest, .quarantined = {std::move(damaged)}};
 }
 
-// What was decoded before the damage was found is padding, too.
+// Makes padding of the row, including everything that was decoded before the damage was found.
 absl::StatusOr<DecodedRow> SampleDecoder::Masked(const BatchRow& to, const absl::Status& damage) const {
   to.layout->PadRow(to.slot, to.row);
   for (const PlannedField& field : plan_.fields) {

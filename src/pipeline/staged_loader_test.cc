@@ -233,7 +233,7 @@ TEST_F(StagedLoaderTest, StepsSpanStages) {
 TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
   const Taken all = Take(*Make(Options()));
   for (size_t i = 0; i + 1 < all.positions.size(); i += 17) {
-    // By turns with the parts, without anything, and with the index.
+    // In turn, the loader has the parts, nothing, and the index.
     if (i % 3 == 1) RemoveIndexes();
     if (i % 3 == 2) OpenWhole();
     const Position start = *Position::Parse(all.positions[i]);
@@ -244,7 +244,7 @@ TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
   }
 }
 
-// As a program does that describes a loader once, and makes it again for other positions.
+// Some programs describe a loader once, and make it again for other positions.
 TEST_F(StagedLoaderTest, WithFactsItBeginsAnywhere) {
   const Taken all = Take(*Make(Options(/*epochs=*/2)));
   std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", Open());

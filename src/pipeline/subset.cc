@@ -115,8 +115,8 @@ absl::StatusOr<std::vector<Subset>> DealToFew(Runtime& runtime, const Subset& of
   return result;
 }
 
-// The same for any number of groups: counts what each has, so that the numbers can be put straight to their places.
-// Memory: that of the lists, and 24 bytes a group for each thread.
+// Does the same for any number of groups: counts the samples of each, so that the numbers can be put straight to their
+// places. Memory: that of the lists, and 24 bytes a group for each thread.
 class ManyGroups {
  public:
   ManyGroups(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of)
@@ -139,7 +139,7 @@ class ManyGroups {
   }
 
  private:
-  // What a group has of a stretch.
+  // The share of a group in a stretch.
   struct Share {
     uint64_t samples = 0;  // that are to be placed
     uint64_t bytes = 0;    // of all of them

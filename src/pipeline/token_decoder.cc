@@ -39,7 +39,7 @@ std::string TokenDecoder::NameOf(const BatchRow& to) const {
   return fmt::format("{}, sample '{}'", dataset.store().Uri(dataset.StoreKey(object.key)), entry_.key);
 }
 
-// What is known of the row without its tokens.
+// Writes the facts about the row that are known without its tokens.
 void TokenDecoder::Describe(const BatchRow& to) {
   const auto [part, row] = source_.Find(to.draw.item);
   StoreLe(to.At("row").data(), row);

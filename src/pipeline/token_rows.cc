@@ -174,7 +174,8 @@ class TokenScan {
   absl::Status status_;
 };
 
-// What a file says of itself is not enough: slots and look-ups have the sizes of what was asked for.
+// Opens a table and compares it with the request. The file's own header is not enough: slots and look-ups have the
+// sizes of the request.
 absl::StatusOr<RowTable> OpenTable(ByteSpan bytes, const RowSpec& spec, uint64_t key, uint64_t samples) {
   ASSIGN_OR_RETURN(RowTable table, RowTable::Open(bytes, key));
   if (table.length() == spec.length && table.group() == spec.group && table.samples() == samples) return table;

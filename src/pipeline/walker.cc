@@ -15,12 +15,12 @@ namespace {
 // the budget.
 constexpr uint64_t kMaxUnitsAhead = 65536;
 constexpr size_t kMaxStepsAhead = 4096;
-// Of one round, so that what was fetched meanwhile gets to the CPUs.
+// The maximal units of one round, so that fetched units get to the CPUs between rounds.
 constexpr int kMaxUnitsOfARound = 1024;
 // Decoding by one task, where units are so small that a task each would cost more than their decoding.
 constexpr uint64_t kTaskBytes = uint64_t{64} << 10;
 constexpr size_t kTaskUnits = 64;
-// As which each piece of a row counts beside its tokens: it is looked up in the index.
+// The bytes that each piece of a row counts for beside its tokens: it is looked up in the index.
 constexpr uint64_t kPieceWork = 1024;
 
 }  // namespace

@@ -34,7 +34,8 @@ struct Received {
   friend bool operator==(const Received&, const Received&) = default;
 };
 
-// What the store answers to the request of that number; nothing: what it holds. May name damaged spans.
+// Returns the store's answer to the request of that number. nullopt means that the store answers with its objects. May
+// name damaged spans.
 using Answer = std::function<std::optional<absl::Status>(Fetcher::Request& request, size_t number)>;
 
 // A walker whose requests, tasks and slots end in an order of the test's choice.
@@ -308,7 +309,7 @@ TEST_F(WalkerTest, OnlyWhatChangedIsSaidToHaveChanged) {
   }
 }
 
-// What could not be sent, or put on its way to the CPUs, is not waited for.
+// The walker does not wait for requests and tasks that could not be started.
 TEST_F(WalkerTest, NothingIsInFlightThatCouldNotBeSent) {
   const LoaderPlan plan = Images(BadSamples::kFail);
   BatchRing ring(plan.slot_bytes, plan.slots, Reservation(), [] {});
