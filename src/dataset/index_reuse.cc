@@ -21,7 +21,7 @@ absl::Status CannotReuse(const absl::Status& status) {
       fmt::format("{}; it cannot be brought up to date: read everything by --full", ToStd(status.message())));
 }
 
-// Without an ETag nothing says that it is the same object.
+// Compares ETags. Without an ETag nothing says that it is the same object.
 bool HaveSameEtag(const IndexedObject& then, const IndexedObject& now) {
   return then.etag == now.etag && !now.etag.empty();
 }
@@ -55,7 +55,7 @@ void IndexReuse::LearnCut(const Index& old, const std::optional<TokenArrays>& to
 
 // Returns true if the object's contents follow from the object alone, or from unchanged objects.
 bool IndexReuse::MayFind(const IndexedObject& object) const {
-  // An array without head, of a type that is not given, is an error in a full build, unless another told the type.
+  // In a full build, an array without head is an error if its type is not given, unless another array has the type.
   return cut_alike_ && (!tokens_type_ || type_given_ || IsNpy(object.key));
 }
 

@@ -41,7 +41,7 @@ int CompareKeys(std::string_view prefix_a, std::string_view a, std::string_view 
     std::swap(prefix_a, prefix_b);
     std::swap(a, b);
   }
-  // One is empty.
+  // One of the prefixes is empty.
   int order = prefix_a.compare(b.substr(0, prefix_a.size()));
   if (order == 0) order = a.compare(b.substr(prefix_a.size()));
   return swapped ? -order : order;

@@ -21,11 +21,11 @@ namespace {
 constexpr size_t kMostTexts = 100'000;
 constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;  // of all texts that one expansion writes
 constexpr size_t kMostNested = 100;
-// So many names of one folder are listed by themselves; of more, the folder is listed.
+// Up to this many names of one folder are listed by themselves; if there are more, the folder is listed.
 constexpr size_t kMostPrefixesOfFolder = 16;
 
-// The parts of a text between commas that no inner braces hold. If there are more than an expansion may have, it stops
-// at the first one too many.
+// Returns the parts of a text between commas outside of inner braces. If there are more than an expansion may have, it
+// stops at the first one too many.
 std::vector<std::string_view> SplitAtCommas(std::string_view text) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
@@ -97,7 +97,7 @@ absl::Status BraceExpansion::Charge(uint64_t texts, uint64_t bytes) {
                                           : too_much(fmt::format("{} of names", FormatSize(kMostTextBytes)));
 }
 
-// "000..123" in full; none if it is no such range.
+// Expands "000..123"; empty if it is no such range.
 absl::StatusOr<BraceExpansion::Texts> BraceExpansion::ExpandRange(std::string_view text) {
   Texts numbers;
   const size_t dots = text.find("..");
@@ -184,7 +184,7 @@ bool IsLiteral(std::string_view pattern) {
   return !HasWildcard(pattern);
 }
 
-// The folder of a pattern's literal beginning: "" or ending with '/'.
+// Returns the folder of a pattern's literal beginning: "" or ending with '/'.
 std::string PatternFolder(std::string_view pattern) {
   const std::string literal = GlobLiteralPrefix(pattern);
   return literal.substr(0, literal.rfind('/') + 1);

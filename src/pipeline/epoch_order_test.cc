@@ -97,8 +97,8 @@ TEST_F(EpochOrderTest, TurnsOfAMixAreThoseOfAWalk) {
   CheckTurns(*Settle(Source({*dataset_, *dataset_}), options_), 2);
 }
 
-// The order of an epoch of buckets is for ever. Where this fails, positions that were written before lead elsewhere:
-// raise the version of positions (plan/position.cc), or undo the change.
+// The order of an epoch of buckets must never change. If this test fails, positions that were written before lead to
+// other places: raise the version of positions (plan/position.cc), or undo the change.
 TEST_F(EpochOrderTest, GoldenOfBuckets) {
   options_.shuffle = Shuffle::kGlobal;
   options_.world = 2;

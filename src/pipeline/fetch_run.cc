@@ -82,7 +82,7 @@ class RunBuilder {
     run_.parts.push_back(own);
   }
 
-  // False where a gap, the object or the bound ends the run: then no span beyond this one fits either.
+  // Returns false if a gap, the object or the bound ends the run: then no span beyond this one fits either.
   bool Fits(uint32_t object, ByteRange span) const {
     if (object != run_.object) return false;
     const uint64_t gap = span.offset >= covered_.end()   ? span.offset - covered_.end()
@@ -99,7 +99,7 @@ class RunBuilder {
   }
 
   FetchRun Finish() {
-    // A sample without bytes lies where the next one does, and before it.
+    // A sample without bytes lies at the place of the next one, and before it.
     std::stable_sort(run_.parts.begin(), run_.parts.end(), [](const auto& a, const auto& b) {
       return a.span.offset != b.span.offset ? a.span.offset < b.span.offset : a.span.length < b.span.length;
     });
@@ -118,7 +118,7 @@ class RunBuilder {
   const uint64_t max_bytes_;
 };
 
-// first .. last-1.
+// The ranks first .. last-1.
 struct Ranks {
   uint64_t first = 0;
   uint64_t last = 0;
@@ -132,7 +132,7 @@ Ranks RanksNear(uint64_t rank, uint64_t extent, uint64_t items) {
   return {first, std::min(first + items, first_of_extent + extent)};
 }
 
-// Pieces of one sample that is fetched whole are one part.
+// Joins pieces of one sample that is fetched whole into one part.
 void ShareSpans(FetchRun* run) {
   std::vector<FetchRun::Part> parts;
   for (FetchRun::Part& part : run->parts) {

@@ -15,7 +15,7 @@ struct At {
   uint64_t length;
 };
 
-// An index of objects "0", "1", ... with one field a sample.
+// Makes an index of objects "0", "1", ... with one field a sample.
 std::unique_ptr<Index> MakeIndex(const std::vector<std::vector<At>>& objects) {
   Runtime runtime({.io_threads = 1, .cpu_threads = 1});
   Stores stores(runtime);
@@ -75,7 +75,7 @@ TEST(RunAround, SkipsWhatNobodyWantsWhenItIsSmall) {
   EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 4, {1 << 20, 4096}, even)), (std::vector<uint64_t>{4}));
 }
 
-// Samples of 512 bytes, one behind the other.
+// Makes samples of 512 bytes, one behind the other.
 std::unique_ptr<Index> MakeEven(uint64_t count) {
   std::vector<At> samples;
   for (uint64_t i = 0; i < count; ++i) samples.push_back({i * 512, 512});

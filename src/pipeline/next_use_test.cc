@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kNextUseSamples = 500;
 
-/// Against a walk through the epochs, as one rank sees them all.
+/// Compares NextUse with a walk through the epochs, in which one rank sees all of them.
 class NextUseTest : public ::testing::Test {
  protected:
   NextUseTest() : runtime_({.io_threads = 1, .cpu_threads = 1}), stores_(runtime_) {
@@ -31,7 +31,7 @@ class NextUseTest : public ::testing::Test {
     options_.lanes = 8;
   }
 
-  // Positions of each item, ascending, counted on from epoch to epoch.
+  // Returns the positions of each item, ascending and counted on from epoch to epoch.
   static std::map<uint64_t, std::vector<uint64_t>> Uses(const LoaderPlan& plan, uint64_t epochs) {
     std::map<uint64_t, std::vector<uint64_t>> uses;
     for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
@@ -46,7 +46,7 @@ class NextUseTest : public ::testing::Test {
     }
     return uses;
   }
-  // The first one after `use`.
+  // Returns the first one after `use`.
   static uint64_t FirstAfter(const std::vector<uint64_t>& uses, uint64_t use) {
     return *std::upper_bound(uses.begin(), uses.end(), use);
   }
@@ -113,8 +113,8 @@ TEST_F(NextUseTest, OfOneOfSeveralMachines) {
   EXPECT_TRUE(absl::IsInvalidArgument(Settle(*dataset_, options_).status()));
 }
 
-// A run with some samples of an extent: those that it has come again in the next epoch, those between them and around
-// them maybe in this one.
+// A run has some samples of an extent. Its own samples come again in the next epoch; those between them and around them
+// may come in this one.
 TEST_F(NextUseTest, OfRunsCountsWhatIsStillToComeOfTheExtent) {
   const LoaderPlan plan = *Settle(*dataset_, options_);
   auto uses = Uses(plan, 5);

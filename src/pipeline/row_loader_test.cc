@@ -74,7 +74,7 @@ class RowLoaderTest : public ::testing::Test {
   static TokenOptions Layout(RowLayout layout, uint64_t length) { return {.layout = layout, .length = length}; }
   static TokenOptions Buckets() { return {.layout = RowLayout::kPad, .buckets = {{16, 24}, {64, 6}, {500, 1}}}; }
 
-  // All tokens that the loader delivers, each once; batches are let go at once.
+  // Expects that the loader delivers all tokens, each once; batches are released at once.
   void CheckEachTokenOnce(Loader& loader) {
     std::set<int32_t> seen;
     const std::vector<BatchShape> shapes = loader.shapes();

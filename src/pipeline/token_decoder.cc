@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-// Tokens first .. last-1 of the row.
+// Makes padding of tokens first .. last-1 of the row.
 void PadTokens(const BatchRow& to, uint64_t first, uint64_t last) {
   const uint64_t row = to.row * to.layout->length();
   for (const char* const name : {"tokens", "token_mask", "position_ids", "segment_ids"}) {

@@ -73,7 +73,7 @@ std::string RandomKey(uint64_t number, Rng& rng) {
   return fmt::format("train/{:06}", number);
 }
 
-// "folder/name": the folders in the order in which a listing gives them, which is not their own.
+// Makes raw objects "folder/name". The folders are in the order of a listing, which is not their own.
 Model RandomRaw(uint64_t samples, Rng& rng) {
   Model model{.kind = DataKind::kRawObjects, .objects = {}};
   const std::vector<std::string> folders = {"", "a-b/", "a/", "a0/", "b/"};
