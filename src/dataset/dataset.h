@@ -117,15 +117,15 @@ class Dataset {
   /// The report of building the index; nullopt if it existed.
   const std::optional<BuildReport>& built() const { return built_; }
   const Index& index() const { return *index_; }
-  /// OpenOptions::labels, and LabelledIndex::id; null and 0 if there are none.
+  /// The labels are OpenOptions::labels, and their id is LabelledIndex::id; null and 0 if there are none.
   const LabelsFile* labels() const { return labels_ ? &*labels_ : nullptr; }
-  /// OpenOptions::classes.
+  /// The order of classes, as in OpenOptions::classes.
   const std::vector<std::string>& classes() const { return classes_; }
   uint64_t labels_id() const { return labels_id_; }
   ObjectStore& store() const { return *place_.store; }
   /// Returns the store's key of an object of the index.
   std::string StoreKey(std::string_view object_key) const { return place_.Key(object_key); }
-  /// OpenOptions::cache_folder, or its default.
+  /// The cache folder: OpenOptions::cache_folder, or its default.
   const std::string& cache_folder() const { return cache_folder_; }
 
  private:

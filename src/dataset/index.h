@@ -53,7 +53,7 @@ struct IndexedSample {
   bool in_labels_file = false;
 };
 
-/// How many samples carry a class.
+/// The number of samples that carry a class.
 struct ClassCount {
   std::string name;  // raw objects: the folder; shards: the number in the field `cls`; manifests: the label
   uint64_t samples = 0;

@@ -77,6 +77,11 @@ struct BuiltIndex {
   BuildReport report;
 };
 
+/// Lists the whole data set, reads its shards and token files, and writes its index. The index is the same for the same
+/// data, whatever the number of threads is, and even if a part of it was taken from an older index. (An older index may
+/// know more of raw objects.) Reads run in parallel and ahead. Parsing and checksums, at several GB/s, follow in index
+/// order on the calling thread. Memory: the read-ahead's window and 1/16 of the budget.
+///
 /// Errors:
 /// - NotFound: no bucket or no samples;
 /// - InvalidArgument: tar and other files mixed, or a sample that breaks the rules;

@@ -38,6 +38,10 @@ struct LabelledIndex {
   uint64_t id = 0;  // of the index without labels, the version of the file and the columns; never 0
 };
 
+/// Makes the index `base` of `data` with the contents of the file. The result has the samples, numbers, objects and
+/// fingerprint of `base`, since neither bytes nor order depend on labels. Samples say whether they are in the file
+/// (IndexedSample::in_labels_file). It is an artifact `labels-ID`, made once for each version of the file.
+///
 /// Keys of the file are those of samples as they are written. If no key of the file is one, they may be names of files:
 /// without the extension, and without the URI of the data set in front. A warning reports rows whose keys are no
 /// samples. Memory to make it: the file and LabelRows, out of the runtime's budget.

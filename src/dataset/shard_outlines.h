@@ -17,6 +17,12 @@
 
 namespace millrace {
 
+/// Finds the samples of shards from notes of other programs, and from a few bytes of the shards, without reading all of
+/// them:
+///
+///   tar  NAME.idx or NAME.tar.idx of DALI's wds2idx beside NAME.tar (shard/tar_outline.h)
+///   MDS  the index.json beside it, and the head of the shard
+///
 /// The reads of some shards are in flight at a time. Their memory comes out of the budget, of which it is a sixteenth
 /// at most, except for one shard. Blocking; not thread-safe; the place, the budget and the listing must outlive it.
 class ShardOutlines {

@@ -16,6 +16,19 @@
 
 namespace millrace {
 
+/// The consumer's end of a BatchSource. It has the slots of batches, the batches that are ready, the count of those
+/// that the consumer holds, the report, and the account of its waiting.
+///
+///   { const std::lock_guard lock(mutex_); outlet_.Put(std::move(batch)); }  // the owner, in order
+///   absl::StatusOr<std::optional<Batch>> next = outlet_.Next();             // the consumer
+///
+/// The outlet shares the mutex of its owner. Members below "The consumer" lock it; those below "The owner" and all
+/// hooks are called with it held. The consumer is one thread at a time; the others are any thread.
+///
+/// The end comes after the batches that were put before it. A failure is an end, and is returned again. A consumer that
+/// holds all slots gets ResourceExhausted, which is no end. If WaitReady gives up a wait, the wait lasts until Next
+/// returns.
+///
 /// The destructor calls Hooks::returned for batches that the consumer has not taken, so members that hooks use are
 /// declared before the outlet. Slots that others hold may outlive it.
 class BatchOutlet {

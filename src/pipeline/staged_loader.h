@@ -16,6 +16,12 @@
 
 namespace millrace {
 
+/// A loader whose first epoch begins before the data set has an index (docs/plan.md#the-staged-first-epoch). It is the
+/// concatenation of one ordinary plan for each stage, over the index of this stage alone, and rank r takes the
+/// positions that are r modulo the world. While a stage is delivered, a thread makes the index of the next one.
+/// Later epochs are those of a Loader over the whole data set. All of this follows from the listing, the options and
+/// the seed, whether or not there is an index: an index only saves reading.
+///
 /// Steps span stages. If a stage ends within a step, its batch is filled by the next stage, and Next waits for the
 /// index of this one. LastBatch is about the end of the epoch alone. Its repeats are those of a Loader with kWrap; with
 /// kShort, each is a sample of the last stage. In the first epoch samples have the number -1. In all epochs the

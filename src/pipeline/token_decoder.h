@@ -30,7 +30,8 @@ class TokenDecoder final : public RowDecoder {
   TokenRows::Place place_;
 };
 
-/// Returns the digest of a piece. The digest of an epoch is the sum of them modulo 2^128. It is XXH3-128 (seed 0) of
+/// Returns the digest of a piece. The digest of an epoch is the sum of these digests modulo 2^128. The digest of a
+/// piece is XXH3-128 (seed 0) of
 /// - u64 epoch, u64 position, u64 start in the row,
 /// - u64 length of the sample's key, key,
 /// - u64 offset of its first token, u64 tokens, and the tokens as they are stored.
