@@ -21,7 +21,7 @@ absl::Status CannotReuse(const absl::Status& status) {
       fmt::format("{}; it cannot be brought up to date: read everything by --full", ToStd(status.message())));
 }
 
-// Compares ETags. Without an ETag nothing says that it is the same object.
+// Without an ETag nothing says that it is the same object.
 bool HaveSameEtag(const IndexedObject& then, const IndexedObject& now) {
   return then.etag == now.etag && !now.etag.empty();
 }

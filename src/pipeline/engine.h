@@ -30,8 +30,8 @@ struct EngineMemory {
 /// One mutex guards the data that are passed between threads, and no thread works while it holds the mutex.
 class Engine final : public Loader {
  public:
-  /// Starts the threads. The reservation of slots lasts as long as the last batch. If the system refuses a thread or
-  /// memory, it throws the exception of that.
+  /// Starts the walker's thread. The reservation of slots lasts as long as the last batch. If the system refuses a
+  /// thread or memory, it throws the exception of that.
   Engine(Runtime& runtime, LoaderPlan plan, EngineMemory memory);
   ~Engine() override;
 

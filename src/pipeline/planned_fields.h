@@ -25,8 +25,8 @@ struct PlannedField {
 };
 
 /// Plans the contents of batches of samples: `options.fields`, or "image" and "label" as the options say. An image that
-/// others follow comes before them. InvalidArgument, FailedPrecondition: options that contradict each other, or that
-/// the data set does not fit.
+/// others follow comes before them. InvalidArgument, FailedPrecondition: options that are invalid, or that the data set
+/// does not fit.
 absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const LoaderOptions& options);
 
 /// Adds the arrays of these fields. InvalidArgument if an array cannot hold the number that options.padding says.

@@ -72,7 +72,8 @@ class TokenRows {
     uint64_t skip = 0;               // bytes of the span before those of the piece
     uint64_t bytes = 0;              // of the piece
   };
-  /// Finds them. `*entry` is reused, and is that of the sample then. DataLoss if the index and the table do not agree.
+  /// Finds the bytes of a piece. `*entry` is reused, and is that of the sample then. DataLoss if the index and the
+  /// table do not agree.
   absl::StatusOr<Place> Find(const Segment& piece, IndexedSample* entry) const;
 
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
