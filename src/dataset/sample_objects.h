@@ -135,8 +135,8 @@ class SampleObjects final : public ObjectSource {
   std::deque<IndexedObject> ahead_;
   SampleGroups groups_;  // of raw objects
   std::string last_key_;
-  // Objects that may be companions of shards, token files or raw objects, as long as kind_ is not known. They are also
-  // files of many samples, which may lie beside images.
+  // Objects that may be companions of shards, token files or raw objects, as long as kind_ is not known. Files of many
+  // samples are among them, too; they may lie beside images.
   std::vector<ObjectInfo> undecided_;
   uint64_t images_ = 0;                // raw objects
   std::string first_image_;            // key of the first
