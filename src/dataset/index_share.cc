@@ -76,7 +76,8 @@ class SharedBuild {
   /// Returns the missing shards, after Look. A damaged shard is in a part only if its samples were to be left out.
   absl::StatusOr<Missing> FindMissing(const ChooseShard& among = nullptr) const {
     Texts indexed;
-    // An index without the checksums or classes that are wanted now is not used, and its shards are read again.
+    // An index that lacks the checksums or classes that are wanted now is used for all else, and its shards are read
+    // again.
     const bool older_tells = older_ != nullptr && TellsAll(*older_, options_.raw);
     if (older_tells) RETURN_IF_ERROR(AddVersions(*older_, /*incomplete=*/false, &indexed));
     Texts all = indexed;

@@ -319,7 +319,7 @@ class LabelJoin {
           ASSIGN_OR_RETURN(form.at_last_dot, KeysEndAtLastDot());
         }
         absl::StatusOr<Labels> labels = ParseLabels(file_, text, &form, memory_, stop_);
-        // Names of files may not be valid as keys. The error is then that no row has the key of a sample.
+        // If the rows are no valid names of files, the error is that no row has the key of a sample.
         if (!labels.ok() && !of_files) return labels.status();
         if (!labels.ok()) break;
         first_key = labels->first_key;
