@@ -26,8 +26,9 @@ namespace {
 
 constexpr int kThreads = 8;
 constexpr size_t kParkedWalks = 4;
-// Bytes between two looks at the stop token. Their checksum is made next, while they are in the second cache of a core:
-// with 256 KiB it costs a tenth of the read, with 1 MiB a third (ISA-L's, a Xeon with 2 MiB of that cache).
+// A read looks at the stop token once in so many bytes. The checksum of these bytes is made next, while they are in the
+// L2 cache of a core. With 256 KiB the checksum costs a tenth of the read, with 1 MiB a third (ISA-L's, a Xeon with 2
+// MiB of that cache).
 constexpr size_t kPiece = 256 << 10;
 
 absl::Status Closed() {

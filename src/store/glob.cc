@@ -127,13 +127,13 @@ bool HasWildcard(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
 }
 
-// All places of the pattern that the text read so far may have led to, at once: no backtracking, no bad cases.
+// Follows all places of the pattern that the text read so far may have led to, at once: no backtracking, no bad cases.
 bool GlobMatches(std::string_view pattern, std::string_view text, Slash slash) {
   using Kind = Token::Kind;
   const std::vector<Token> tokens = Parse(pattern, slash);
   std::vector<char> places(tokens.size() + 1, 0);
   places[0] = 1;
-  // What may match nothing is passed over.
+  // Passes over tokens that may match nothing.
   const auto skip = [&tokens](std::vector<char>& at) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       const Kind kind = tokens[i].kind;

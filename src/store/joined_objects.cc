@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<ObjectInfo>> SplitJoined(std::string_view key, std::s
 std::string JoinedName(std::string_view key) {
   const absl::StatusOr<std::vector<ObjectInfo>> objects = SplitJoined(key, "");
   if (!objects.ok() || objects->size() == 1) return std::string(key.substr(0, key.find(kBetween)));
-  // What the names have in common ends at a dot, so that the rest is an extension.
+  // The part that the names have in common ends at a dot, so that the rest is an extension.
   std::string_view common = objects->front().key;
   for (const ObjectInfo& object : *objects) {
     const auto differs = std::mismatch(common.begin(), common.end(), object.key.begin(), object.key.end());

@@ -117,10 +117,10 @@ void ParallelListing::AddPoints(std::string_view key, size_t stem_size, int abov
   }
 }
 
-// Where the range may be split, above its cursor and below its end, in order: at the first position that has
-// candidates. But names that begin alike differ late, and finding where, position by position, would cost a round of
-// requests each, while a range that turns out to be empty costs just one. So if that position has letters, the digits
-// of the next number come before them: what lies beyond is in the last of its ranges.
+// Finds where the range may be split, above its cursor and below its end, in order: at the first position that has
+// candidates. But names that begin alike differ late. A search for that position, one position after the other, would
+// cost a round of requests each, while a range that turns out to be empty costs just one. So if that position has
+// letters, the digits of the next number come before them: what is beyond is in the last of its ranges.
 std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t most) const {
   const std::string& low = range.after;
   const std::string& high = range.last;

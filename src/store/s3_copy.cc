@@ -210,7 +210,8 @@ void CopyOnS3(S3Client& client, S3CopySource from, std::string bucket, std::stri
   client.Copy(
       std::move(bucket), std::move(key), from,
       [&client, from, finish = std::move(finish)](absl::StatusOr<ObjectInfo> info) mutable {
-        // The copy of one piece has its ETag. Of others, and where the store ignores the condition, the source tells.
+        // The copy of an object of one piece has the ETag of its source. Other copies have another one, and a store may
+        // ignore the condition. In these cases, HEAD of the source shows whether it is still the same.
         if (!info.ok() || from.etag.empty() || info->etag == from.etag) return finish(std::move(info));
         client.Head(from.bucket, from.key,
                     [from, copied = *std::move(info),

@@ -1,5 +1,5 @@
-// How the whole client takes what a store can do to it: a table of faults of devstore, each with what must come of it.
-// tests/README.md has the same as a list.
+// These tests show how the whole client takes what a store can do to it. A table lists faults of devstore, each with
+// the result that is required. tests/README.md has the same as a list.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr uint64_t kSeed = 20261121;
 constexpr ByteRange kRange{1000, 100'000};  // of the object "k", of 200,000 bytes
 
-/// What a scenario does with the bucket. Checks what it reads; returns how it ended.
+/// An Act does with a Scene what a scenario does with the bucket. It checks what it reads, and returns how it ended.
 struct Scene {
   DevstoreBucket& bucket;
   DevstoreBucket::Client& client;
@@ -84,7 +84,7 @@ absl::Status ListIt(Scene& scene) {
   return absl::OkStatus();
 }
 
-/// What lies under "new", seen by a client that gets on with the server.
+/// Checks what is stored under "new", as seen by a client whose settings suit the server.
 void ExpectWritten(Scene& scene, const std::string& bytes) {
   const auto other = scene.bucket.NewClient(/*adjusted=*/false);
   const auto got = ReadAll(other->store, "new", uint64_t{1} << 30);

@@ -53,7 +53,7 @@ S3Upload::~S3Upload() {
 void S3Upload::Abort() {
   Completion<absl::Status> aborted;
   client_.AbortMultipart(bucket_, key_, upload_id_, aborted.Callback());
-  // Beyond the limit it goes on for as long as the client lives.
+  // Beyond the limit, the request to abort continues for as long as the client lives.
   const absl::Status status =
       aborted.WaitFor(kAbortLimit) ? aborted.Wait() : absl::UnavailableError("the store does not answer in time");
   if (status.ok() || absl::IsNotFound(status)) return;

@@ -109,7 +109,7 @@ TEST_F(StoresTest, MemoryIsSharedByName) {
   EXPECT_EQ(one->store->Uri("k"), "mem://m/k");
 }
 
-// Two stores of one URI are told apart by it, also where a profile says which endpoint is meant.
+// The endpoint distinguishes two stores of one URI, also if a profile says which endpoint is meant.
 TEST_F(StoresTest, ABucketIsIdentifiedByItsEndpoint) {
   const std::string config = folder_ / "config";
   std::ofstream(config) << "[default]\nendpoint_url = http://127.0.0.1:9\n"

@@ -26,7 +26,7 @@ std::string SchemeOf(std::string_view uri) {
   return valid ? absl::AsciiStrToLower(ToAbsl(scheme)) : "";
 }
 
-/// Whether the query is that of a presigned URL, by AWS's fourth or second way to sign.
+/// Returns true if the query is that of a presigned URL, by AWS's signature version 4 or 2.
 bool IsPresigned(std::string_view uri) {
   const size_t question = uri.find('?');
   if (question == uri.npos) return false;

@@ -69,7 +69,7 @@ bool WholeCheck::Disagrees() {
 }
 
 absl::Status WholeCheck::FinishAgain() const {
-  // What is the same twice is what the store has; so its parts are not as they seemed.
+  // If a piece is the same twice, it is what the store has; so its parts are not as they seemed.
   if (!expected_ || Matches() || (expected_->parts > 0 && !changed_)) return absl::OkStatus();
   return Damaged(", twice in a row,");
 }

@@ -170,7 +170,7 @@ TEST_P(StoreContract, HeadOfThePartsIsAHead) {
   EXPECT_EQ(head("missing").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(head("").status().code(), absl::StatusCode::kInvalidArgument);
 
-  // What was written in pieces has them as its parts, or nobody knows of any.
+  // An object that was written in pieces has them as its parts, or nobody knows of any.
   const std::string text = RandomText(14 * kMiB);
   const Pieces pieces(text.size(), 6 * kMiB, kPieceBytes, store().traits().pieces);
   auto writer = store().WritePieces("large", {});
