@@ -215,7 +215,7 @@ absl::Status FileStore::Remove(const std::string& key) const {
   return ErrnoStatus(errno, Uri(key), "deleting");
 }
 
-// One task each: some threads remove them together.
+// Each key is one task, so that several threads remove them together.
 void FileStore::Delete(std::vector<std::string> keys, DeleteCallback done) {
   auto gather = std::make_shared<StatusGatherer>(keys.size(), std::move(done));
   for (size_t i = 0; i < keys.size(); ++i) {

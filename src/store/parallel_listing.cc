@@ -11,7 +11,7 @@ namespace {
 
 // Keys are looked at up to this depth below the prefix for a place to split.
 constexpr size_t kMaxDepth = 1024;
-// A range that has brought so many full pages is long: what splits shorter ones off gains less than it costs.
+// A range that has brought so many full pages is long: to split shorter ones gains less than it costs.
 constexpr int kLongPages = 3;
 
 int At(std::string_view text, size_t i) {

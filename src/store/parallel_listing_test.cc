@@ -233,7 +233,7 @@ TEST(ParallelListing, AStoreWithAnOrderOfItsOwnIsListedPageByPage) {
   }
 }
 
-/// A listing that was in order for three pages, "00".."29" with "29" last taken or not, and is split.
+/// Is a listing that was in order for three pages, "00".."29" with "29" last taken or not, and is split.
 struct SplitListing {
   explicit SplitListing(bool take) {
     for (int i = 0; i < 3; ++i) {

@@ -26,7 +26,7 @@ std::unique_ptr<StorePlace> MakePlace() {
   return std::make_unique<S3Place>(*std::move(config), std::getenv("MILLRACE_TEST_BUCKET"));
 }
 
-/// An object of 11 MiB, itself uploaded by parts, copied as if it were one of more than 5 GiB.
+/// Copies an object of 11 MiB, itself uploaded by parts, as if it were one of more than 5 GiB.
 class S3Conformance : public ::testing::Test {
  protected:
   static constexpr const char* kFrom = "parts/from +ü";

@@ -57,7 +57,7 @@ class S3CopyTest : public ::testing::Test {
     return copied.Wait();
   }
 
-  /// Requests of that operation that the server has answered.
+  /// Counts the requests of that operation that the server has answered.
   int Count(std::string_view operation) {
     std::lock_guard lock(mutex_);
     int count = 0;

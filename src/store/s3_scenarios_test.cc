@@ -157,7 +157,7 @@ void OneConnection(S3Config& config) {
   config.max_connections = 1;
 }
 
-/// A profile in which the same keys are found when they are looked up again.
+/// Writes a profile in which the same keys are found when they are looked up again.
 void WithProfile(S3Config& config) {
   const std::string text = fmt::format("[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
                                        config.credentials.access_key, config.credentials.secret_key);
@@ -301,7 +301,7 @@ std::vector<Scenario> Errors() {
   return all;
 }
 
-/// Errors that stay.
+/// Lists errors that stay.
 std::vector<Scenario> Refusals() {
   struct Row {
     std::string error;

@@ -64,7 +64,7 @@ class Stores {
 
   /// Opens a folder of the program's own, such as its cache: also through a view, which does not bound it.
   absl::StatusOr<Location> OpenOwn(const OwnFolder& folder);
-  /// True for a view. A caller that makes something of data then keeps it in a folder of its own.
+  /// Returns true for a view. A caller that makes something of data then keeps it in a folder of its own.
   bool reads_only() const { return below_ != nullptr; }
 
   /// These two do the same, but all files and folders are of one store, that of "/". They are for callers that name

@@ -143,7 +143,7 @@ TEST_F(StoresTest, ABucketOfAnotherChoiceIsAnotherStore) {
   EXPECT_EQ(chosen.Open("mem://m")->store, stores_.Open("mem://m")->store);
 }
 
-// A cache goes by it.
+// A cache goes by this principal.
 TEST_F(StoresTest, ABucketTellsWhoseCredentialsReadIt) {
   const std::string config = folder_ / "config";
   std::ofstream(config) << "[default]\naws_access_key_id = ALICE\naws_secret_access_key = s\n"
