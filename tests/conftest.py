@@ -88,7 +88,7 @@ class Devstore:
         raise AssertionError(f"devstore {root} {arguments} ended: {stderr.read_text()}")
 
     def env(self) -> dict[str, str]:
-        """What AWS clients need to use it."""
+        """Returns what AWS clients need to use it."""
         env = {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,

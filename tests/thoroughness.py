@@ -8,5 +8,5 @@ ALL = bool(os.environ.get("MILLRACE_TEST_ALL"))
 
 
 def repeats(full: int, least: int = 1) -> int:
-    """Of kills, examples and the like: `full` of them, or a twentieth, but `least`."""
+    """Returns how many kills, examples and the like to make: `full` of them, or a twentieth, but `least`."""
     return full if ALL else max(least, full // 20)

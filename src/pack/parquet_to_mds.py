@@ -1,10 +1,10 @@
 """Turns a Parquet file into MDS shards, by Apache Arrow: python3 - FILE FOLDER NAME KEY
 
-Writes FOLDER/NAME.00000.mds and so on, each whole or not at all, and when all are durable FOLDER/.NAME.done, which says
-how many rows and shards there are: {"rows": 3, "shards": [1234], "classes": {"label": ["cat", "dog"]}}, with the sizes and the names of
-classes. Nobody else may write there. A row is a sample
-with the key KEY/00000000, or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python, 5 before the disk is full. `millrace pack` runs this; docs/formats/shards.md
-says what becomes of each type.
+Writes FOLDER/NAME.00000.mds and so on, each whole or not at all. When all are durable, it writes FOLDER/.NAME.done.
+That file says how many rows and shards there are, with the sizes and the names of classes: {"rows": 3, "shards":
+[1234], "classes": {"label": ["cat", "dog"]}}. Nobody else may write there. A row is a sample with the key KEY/00000000,
+or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this
+Python, 5 before the disk is full. `millrace pack` runs this; docs/formats/shards.md says what becomes of each type.
 """
 
 import base64
@@ -47,7 +47,7 @@ class Column:
 
 
 def each(function, empty=None):
-    """Of a column with nulls: `empty` stands for them."""
+    """Converts a column with nulls: `empty` stands for them."""
 
     def convert(name, values, first_row):
         try:
@@ -78,8 +78,9 @@ def as_json(name, values, first_row):
 
 
 def json_values(values):
-    """What JSON can hold of an array of any type, and text for the rest. Done here and not by to_pylist(), which gives for times
-    what depends on whether pandas is installed, and fails where Python's types have no place for nanoseconds.
+    """Returns what JSON can hold of an array of any type, and text for the rest. This is done here and not by
+    to_pylist(). For times, to_pylist() gives what depends on whether pandas is installed, and it fails if Python's
+    types have no place for nanoseconds.
     """
     kind, types = values.type, pa.types
     if types.is_dictionary(kind):

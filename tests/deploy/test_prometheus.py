@@ -275,7 +275,7 @@ def test_alerts_and_configuration() -> None:
 
 
 def lost(given: Any, kept: Any, path: str = "") -> list[str]:
-    """What of `given` is not in `kept`."""
+    """Returns what of `given` is not in `kept`."""
     if isinstance(given, dict):
         if not isinstance(kept, dict):
             return [path]

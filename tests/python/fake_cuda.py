@@ -42,7 +42,8 @@ class Event:
 
 
 class FakeCuda:
-    """A CudaApi. Its tensors are those of the CPU. What is done wrong is raised, or noted in ``faults``, where raising would be unseen."""
+    """Is a CudaApi. Its tensors are those of the CPU. A mistake of the caller is raised, or noted in ``faults`` if
+    nobody would see the exception."""
 
     def __init__(self, trouble: str = "") -> None:
         self.trouble = trouble  # of register
@@ -116,7 +117,7 @@ class FakeCuda:
         self.log.append("unregister")
 
     def read(self, copies: list[Copying]) -> None:
-        """Those that another thread has read meanwhile may have been let go of."""
+        """Copies that another thread has read meanwhile may have been released."""
         with self._reading:
             for copying in copies:
                 if copying not in self.copying:

@@ -102,7 +102,8 @@ def loader_of(samples: Samples, **options: Any) -> Any:
 
 
 def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
-    """Of two batches. `exact` False: what was normalised elsewhere may differ as docs/devices.md says."""
+    """Compares two batches. If `exact` is False, values that were normalized elsewhere may differ as docs/devices.md
+    says."""
     import torch
 
     assert list(got) == list(wanted)

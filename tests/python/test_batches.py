@@ -1,4 +1,4 @@
-"""What a batch holds."""
+"""Tests what a batch holds."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_flipped_bits(shards: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_what_cannot_be_a_cache(shards: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """One warning, and the stream goes on."""
+    """There is one warning, and the stream continues."""
     whole = feed(shards)["digest"]
     (tmp_path / "file").write_bytes(b"mine")
     capfd.readouterr()
@@ -142,7 +142,7 @@ def test_rows_of_tokens(tmp_path: pathlib.Path, shuffle: str, layout: str) -> No
 
 
 def test_pin(shards: str, tmp_path: pathlib.Path) -> None:
-    """What is pinned is there after others have read more than fits."""
+    """Pinned bytes are there after others have read more than fits."""
     cache, pinning = (millrace.Cache(tmp_path, size="200KiB", pin=pin) for pin in (False, True))
     feed(shards, cache=pinning, shuffle="global")
     stat = subprocess.run([binary(), "cache", "stat", tmp_path, "--json"], check=True, capture_output=True)

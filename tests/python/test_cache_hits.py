@@ -26,7 +26,8 @@ EPOCHS = 5
 SAMPLES = 1000
 NEVER = 1 << 62
 CAPACITIES = [0.10, 0.25, 0.50, 0.75] if ALL else [0.10, 0.50]
-# Of the optimum: what blocks of the disk, the heads of files, and candidates that are drawn at random may cost.
+# The hits reach at least this part of the optimum. Blocks of the disk, the heads of files, and candidates that are
+# drawn at random may cost the rest.
 LEAST = 0.95
 # The memory is a small part of the data, as it would be another cache; but a window fits into it, so that an extent is read as one.
 ORDERS: dict[str, Any] = {"global": "global", "window": millrace.Shuffle(window=8, extent=2, lanes=8)}
@@ -68,8 +69,9 @@ def _report(loader: millrace.Loader) -> dict[str, Any]:
 
 
 def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[list[list[int]], dict[str, Any]]:
-    """The samples of each epoch as they came, and the report of the cache. After each batch, the disk gets the time that it needs, as in a
-    training whose steps take a while: so nothing is dropped on a machine that is busy with other things."""
+    """Returns the samples of each epoch as they came, and the report of the cache. After each batch, the disk gets the
+    time that it needs, as in a training whose steps take a while. So nothing is dropped on a machine that is busy with
+    other things."""
     epochs: list[list[int]] = []
     options: dict[str, Any] = {
         "batch_size": 8,
@@ -97,7 +99,8 @@ def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[li
 
 
 def reads(shards: Shards, order: str, epochs: list[list[int]]) -> list[tuple[int, int]]:
-    """What is read, as (unit, bytes) in this order: in each epoch every extent once, when its first sample comes."""
+    """Returns what is read, as (unit, bytes) in this order: in each epoch every extent once, when its first sample
+    comes."""
     extent = 2 if order == "window" else 1
     found = []
     for epoch in epochs:

@@ -1,4 +1,5 @@
-"""What torch.save, torch.distributed.checkpoint and safetensors have written becomes a checkpoint: `millrace checkpoint cp`."""
+"""Tests `millrace checkpoint cp`: files that torch.save, torch.distributed.checkpoint and safetensors have written
+become a checkpoint."""
 
 from __future__ import annotations
 

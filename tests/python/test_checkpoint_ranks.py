@@ -19,7 +19,8 @@ from thoroughness import ALL, repeats
 
 
 def test_each_rank_writes_its_share() -> None:
-    """Of what all have: about equally many bytes, each once, large tensors split by rows."""
+    """If all ranks have a state, each writes about equally many bytes of it. Each byte is written once, and large
+    tensors are split by rows."""
     torch.manual_seed(1)
     state = {
         "model": {
@@ -365,6 +366,6 @@ def test_ranks_killed_at_any_moment(place: str, tmp_path: pathlib.Path) -> None:
             text=True,
         )
     names = [json.loads(line)["key"].rsplit("/", 1)[-1] for line in listed.stdout.splitlines()]
-    # What killed ranks have left is gone: one job's checkpoint is there, and the last one.
+    # Nothing is left of killed ranks: one job's checkpoint is there, and the last one.
     assert sorted(name for name in names if name.startswith("MANIFEST")) == ["MANIFEST.json"] * 2
     assert len(names) <= 1 + 2 * 16, names

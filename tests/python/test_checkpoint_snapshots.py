@@ -24,7 +24,8 @@ CUDA = torch.device("cuda:0")
 
 
 class Late(_tensors.Deferred):
-    """A tensor of a GPU, as far as may be told from outside: its bytes come when somebody waits for the device."""
+    """Looks like a tensor of a GPU, as far as can be seen from outside: its bytes come when somebody waits for the
+    device."""
 
     copying: list[tuple[Late, Any]] = []
 

@@ -30,7 +30,8 @@ repeatable = hypothesis.settings(
 
 
 def written(piece: Any) -> Any:
-    """What a piece of a file is, in parts that have nothing to do with its elements if it is copied out."""
+    """Returns the bytes of a piece of a file. A piece that is copied out is copied in parts that have nothing to do
+    with its elements."""
     if isinstance(piece, np.ndarray):
         return piece
     data = np.empty(piece.size, np.uint8)
@@ -379,7 +380,7 @@ def test_a_state_that_contains_itself_is_refused() -> None:
 
 
 def test_an_empty_tensor_of_no_rank() -> None:
-    """Of an empty DTensor no rank writes anything."""
+    """No rank writes anything of an empty DTensor."""
     encoded = _state.Encoded(
         {"w": torch.empty(0, 3), "a": np.empty((2, 0), np.int16), "x": torch.ones(2)}, allow_pickle=False
     )

@@ -444,7 +444,7 @@ def test_what_a_training_removes_meanwhile_is_loaded_from_its_successor(uri: str
 
 
 def test_without_torch(folder: str) -> None:
-    """What torch has saved comes back as arrays; bfloat16, which numpy lacks, is refused."""
+    """A state that torch has saved comes back as arrays; bfloat16, which numpy lacks, is refused."""
     millrace.Checkpoints(folder).save(1, {"model": {"w": torch.arange(4.0)}, "dtype": torch.float32})
     millrace.Checkpoints(folder).save(2, {"model": {"w": torch.arange(4.0).bfloat16()}})
     script = """

@@ -55,7 +55,8 @@ def decoded(file: Any, colour: bool) -> torch.Tensor:
 
 @pytest.fixture
 def nvjpeg(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A torchvision whose decoders are Pillow's. What it is asked for in one call, in files."""
+    """Replaces torchvision by a module whose decoders are Pillow's. Returns for each call how many files it was asked
+    for."""
     calls: list[int] = []
 
     def decode_jpeg(files: Sequence[Any], mode: str, device: Any) -> list[torch.Tensor]:

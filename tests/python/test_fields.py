@@ -161,7 +161,8 @@ def test_a_mask_follows_crop_and_flip(data: str, seed: int) -> None:
     for batch in load(data, fields, augment=True, size=20, seed=seed):
         for row, key in enumerate(keys_of(batch)):
             np.testing.assert_array_equal(batch["image"][row, ..., 0], batch["mask"][row])
-            # Of half the size, and the output, too: pixel (y, x) shows what lies at (2y + 1, 2x + 1), or a pixel beside it.
+            # The depth is of half the size, and so is its output: pixel (y, x) shows what is at (2y + 1, 2x + 1), or a
+            # pixel beside it.
             assert batch["depth"].shape[1:] == (10, 10, 1)
             whole = set(np.unique(index_map(int(key))[::2, ::2]))
             assert set(np.unique(batch["depth"][row])) <= whole

@@ -56,7 +56,7 @@ def same(mine: Any, theirs: Any) -> None:
 
 
 def rows_of(uri: str, fields: dict[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
-    """What a Loader makes of each sample, by key; in batches that fill and ones that do not, shuffled."""
+    """Returns what a Loader makes of each sample, by key; in batches that fill and ones that do not, shuffled."""
     usual: dict[str, Any] = {"batch_size": 7, "size": (HEIGHT, WIDTH), "epochs": 1, "output": "numpy", "seed": 4}
     rows = {}
     for batch in millrace.Loader(uri, fields=fields, **{**usual, **options}):

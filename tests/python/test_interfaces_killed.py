@@ -84,7 +84,8 @@ class Job:
 
 
 def written(log: pathlib.Path) -> list[tuple[Any, list[tuple[int, str, int]]]]:
-    """What a rank had, batch by batch. What was being written when it was killed is not there."""
+    """Returns what a rank had, batch by batch. A record that was being written when the rank was killed is not
+    there."""
     data = log.read_bytes() if log.exists() else b""
     records, at = [], 0
     while len(data) >= at + 4 and len(data) >= at + 4 + (size := int.from_bytes(data[at : at + 4], "little")):
@@ -177,7 +178,8 @@ def test_a_data_loader_goes_on(tmp_path: pathlib.Path, samples: Samples, interfa
 
 @pytest.mark.slow
 def test_a_thousand_starts_and_kills_leave_nothing(tmp_path: pathlib.Path, samples: Samples) -> None:
-    """Of a Loader with transforms in processes, which has the most that could stay; several at a time, killed from their first moments on."""
+    """The job is a Loader with transforms in processes, since the most could stay of it. Several run at a time, killed
+    from their first moments on."""
     chance = random.Random(0)
     job = Job(tmp_path, "processes-fork", samples.uri)
     caches = [pathlib.Path(samples.uri), pathlib.Path(os.environ["MILLRACE_CACHE"])]

@@ -1,4 +1,5 @@
-"""A job that is told to leave, again and again, each time in another step, reads every sample exactly once and loses no step."""
+"""A job that is asked to leave, again and again, each time in another step, reads every sample exactly once and loses
+no step."""
 
 from __future__ import annotations
 

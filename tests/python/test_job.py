@@ -1,4 +1,5 @@
-"""What a program and `millrace run` tell each other: notices and heartbeats (tests/cli/test_run_notices.py has both ends)."""
+"""Tests what a program and `millrace run` report to each other: notices and heartbeats (tests/cli/test_run_notices.py
+has both ends)."""
 
 from __future__ import annotations
 

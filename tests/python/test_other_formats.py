@@ -250,7 +250,7 @@ def test_pixels_are_pillows(tmp_path: pathlib.Path) -> None:
 
 
 def test_crops_of_all_kinds(tmp_path: pathlib.Path) -> None:
-    """What is decoded of a part is the part of what is decoded."""
+    """A part that is decoded alone is the same part of the decoded whole."""
     kinds = all_kinds()
     data = write(tmp_path / "all", {name: file for name, (file, _) in kinds.items()})
     whole = decoded(data)
@@ -279,7 +279,7 @@ def test_maps_of_numbers(tmp_path: pathlib.Path, depth: int) -> None:
     found = decoded(write(tmp_path / "maps", files), interpolation="nearest")
     for name in ("a", "b", "d", "e", "f"):
         np.testing.assert_array_equal(found[name], numbers[name], name)
-    # Pillow orders the palette of a GIF anew: what it reads are the numbers that are stored.
+    # Pillow orders the palette of a GIF again: it reads the numbers that are stored.
     np.testing.assert_array_equal(found["c"], np.asarray(Image.open(io.BytesIO(files["c.gif"]))))
 
 

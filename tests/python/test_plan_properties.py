@@ -1,5 +1,5 @@
-"""Properties of the plan that must hold for any numbers, found by hypothesis; and of jobs that are killed and resumed at any place with any
-number of ranks: each sample is delivered exactly as the policy for the last batch says."""
+"""Tests properties of the plan that must hold for any numbers, found by hypothesis. In jobs that are killed and resumed
+at any place with any number of ranks, each sample is delivered exactly as the policy for the last batch says."""
 
 from __future__ import annotations
 
@@ -255,7 +255,8 @@ def counted(job: Job, plan: list[millrace.Plan], last: str) -> dict[int, collect
 
 
 def delivered_before_the_drop(samples: int, legs: list[Leg]) -> list[int]:
-    """Of each epoch. A step after which less than another one of its size is left drops that rest, for all who follow.
+    """Returns the samples of each epoch. A step after which less than another one of its size is left drops that rest,
+    for all who follow.
 
     So does a leg that finds less than a step of its own, once it has made one in the next epoch.
     """

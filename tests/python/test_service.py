@@ -343,7 +343,7 @@ def test_one_cache_for_all_trainers(
     cache_folder: pathlib.Path,
     place: str,
 ) -> None:
-    """What one loader has read, another one of other options does not fetch: the objects may even be gone."""
+    """A loader does not fetch what another one of other options has read: the objects may even be gone."""
     uri = f"{bucket}/cached-{place}"
     names = [shard.name for shard in sorted(pathlib.Path(tar.uri).glob("*.tar"))]
     for name in names:

@@ -73,8 +73,8 @@ def test_bytes_in_flight_over_a_long_way(many: Samples, workers: Any) -> None:
 
 
 class Pool:
-    """Three workers with addresses that they keep, one of them behind a relay that flips bytes now and then, one behind a relay that is slow at
-    times; and what may happen to them."""
+    """Has three workers with addresses that they keep, and what may happen to them. One worker is behind a relay that
+    flips bytes now and then, one behind a relay that is slow at times."""
 
     def __init__(self, start: Any, chance: random.Random) -> None:
         self._start, self._chance = start, chance

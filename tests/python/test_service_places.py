@@ -102,7 +102,7 @@ def test_a_worker_that_ends(many: Samples, workers: Any, end: int) -> None:
 
 
 def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
-    """It has begun to send rows to their place, and goes on with that, when another worker is faster."""
+    """A slow worker has begun to send rows to their place, and continues with that, when another worker is faster."""
     slow, fast = Proxy(workers().address, drips=True), workers()
     local, one = received(many.uri)
     remote, other = received(many.uri, workers=millrace.Service([slow.address, fast.address], streams=4))

@@ -30,7 +30,7 @@ def version_of(address: str) -> int:
 
 
 class OtherVersion(Proxy):
-    """What comes through it says that it is of another version of the data service."""
+    """Changes requests on their way, so that they say that they are of another version of the data service."""
 
     def __init__(self, address: str, version: int) -> None:
         self.version = str(version).encode()

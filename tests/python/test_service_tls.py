@@ -36,7 +36,8 @@ def test_rows_come_over_tls(tar: Samples, workers: Any, tls: pathlib.Path) -> No
 
 
 def test_refusals_say_why(tar: Samples, workers: Any, tls: pathlib.Path, capfd: Any) -> None:
-    """Whoever it is that is not trusted, the batches come all the same, and the report says why the worker has no part in them."""
+    """If the worker or the trainer is not trusted, the batches come all the same, and the report says why the worker
+    has no part in them."""
     secured = workers("--tls", tls / "ours" / "worker").address
     plain = workers().address
     elsewhere = workers("--tls", tls / "ours" / "other").address

@@ -45,7 +45,7 @@ def test_a_split_deals_every_sample_once(raw: Samples) -> None:
 
 
 def test_a_split_is_that_of_the_keys_alone(raw: Samples, tmp_path: Any) -> None:
-    """Of a data set with half of the samples, each stays in its part."""
+    """In a data set with half of the samples, each stays in its part."""
     import xxhash
 
     dataset = millrace.Dataset(raw.uri)

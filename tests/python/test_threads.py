@@ -37,10 +37,11 @@ def _no_switching() -> Iterator[None]:
 
 
 def ends_without_the_interpreter(call: Callable[[Numbers], object], expected: Numbers, patience: float = 300) -> bool:
-    """Whether the call fills an array with what is expected while another thread has the interpreter.
+    """Returns whether the call fills an array with what is expected while another thread has the interpreter.
 
-    That thread takes it as soon as the call gives it away, and keeps it until the last number is there: a call that needs the interpreter
-    again before that does not get on. It may come too late, when all is done; then the call is made again.
+    That thread takes it as soon as the call gives it away, and keeps it until the last number is there. A call that
+    needs the interpreter again before that does not get on. The thread may come too late, when all is done; then the
+    call is made again.
     """
     into = np.full_like(expected, -1)
     asked, answered, last, deadline = (

@@ -74,7 +74,7 @@ def is_alive(pid: int) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    """Of all its threads."""
+    """Returns the children of all threads of a process."""
     found: set[int] = set()
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended

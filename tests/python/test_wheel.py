@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).parent
 pytestmark = [pytest.mark.slow, pytest.mark.all, pytest.mark.timeout(2400)]
 
-# What every Linux on which CPython runs has.
+# Every Linux on which CPython runs has these.
 BASE = {
     "libc.so.6",
     "libm.so.6",
@@ -73,7 +73,8 @@ def test_all_libraries_are_inside(each_wheel: pathlib.Path, tmp_path: pathlib.Pa
     for program in programs:
         assert needed(program) <= BASE | bundled, program
     licences = {file.name for file in tmp_path.glob("*.dist-info/licenses/*")}
-    # Of a library in the wheel, of headers, of data, and of Millrace; and a text that such files refer to.
+    # These are the licenses of a library in the wheel, of headers, of data, and of Millrace. A text is also there that
+    # such files refer to.
     assert {
         "libssl3.copyright",
         "libstb-dev.copyright",

@@ -135,7 +135,7 @@ def packed(corpus: Corpus, length: int, group: int, long: str = "split") -> list
 
 @dataclasses.dataclass
 class Arrays:
-    """What a row must be, place by place."""
+    """Holds what a row must be, place by place."""
 
     tokens: np.ndarray
     mask: np.ndarray

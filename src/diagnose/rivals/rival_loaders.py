@@ -8,12 +8,12 @@ were decoded. Exits 3 if a package is missing, 4 if the loader cannot read such 
 
     python rival_loaders.py NAME URI --kind tar --copy-from FOLDER --copy-to FOLDER
 
-makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, or reads another one faster, and nothing for
-others.
+makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, or reads another
+one faster. For other loaders, it makes nothing.
 
     python rival_loaders.py NAME URI --kind raw --epochs 3 --keep --scratch FOLDER
 
-tells what each of so many epochs took, if the loader keeps what it has read on the disk.
+reports what each of so many epochs took, if the loader keeps what it has read on the disk.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def processes() -> list[str]:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of all below it, also of those that have ended and were waited for."""
+    """Returns the CPU seconds of this process and of all below it, also of those that have ended and were waited
+    for."""
     ticks = 0
     for pid in processes():
         with contextlib.suppress(OSError):
