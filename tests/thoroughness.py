@@ -1,4 +1,5 @@
-"""How much of the long tests runs: all of it by `make test-all` (MILLRACE_TEST_ALL=1), a twentieth by `make test`."""
+"""Says how much of the long tests runs: all of it by `make test-all` (MILLRACE_TEST_ALL=1), a twentieth by `make
+test`."""
 
 from __future__ import annotations
 

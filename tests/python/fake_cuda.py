@@ -1,4 +1,4 @@
-"""A GPU that is none, and sees whether it is treated as one has to be."""
+"""Imitates a GPU, and sees whether it is treated as one has to be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 @dataclasses.dataclass(eq=False)
 class Copying:
-    """A copy whose bytes have not been read yet, as far as the host may know."""
+    """Is a copy whose bytes have not been read yet, as far as the host may know."""
 
     source: weakref.ref[torch.Tensor]
     address: int

@@ -1,4 +1,4 @@
-"""Workers in processes of their own, for tests of the data service."""
+"""Has workers in processes of their own, for tests of the data service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support import binary
 
 
 class Worker:
-    """A worker in a process of its own."""
+    """Is a worker in a process of its own."""
 
     def __init__(
         self, *options: object, env: dict[str, str], listen: str = "127.0.0.1:0", program: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Worker:
 
 
 class FunctionWorker(Worker):
-    """The same by `python -m millrace.worker`, which runs functions of a module of Python."""
+    """Does the same by `python -m millrace.worker`, which runs functions of a module of Python."""
 
     def __init__(self, *options: object, functions: str, env: dict[str, str]) -> None:
         program = (sys.executable, "-m", "millrace.worker")

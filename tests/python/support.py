@@ -1,4 +1,4 @@
-"""Helpers of the tests: data sets of small images, loaders of them, comparisons, running scripts, a devstore."""
+"""Has helpers of the tests: data sets of small images, loaders of them, comparisons, running scripts, a devstore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_SIZE = {"size": (HEIGHT, WIDTH)}  # no resizing: pixels arrive as they were m
 
 @dataclasses.dataclass
 class Samples:
-    """A data set and what it holds, by key."""
+    """Is a data set and what it holds, by key."""
 
     uri: str
     pixels: dict[str, np.ndarray]
@@ -89,12 +89,12 @@ def add_digests(*digests: str | None) -> str:
 
 
 def keys_of(batch: Any) -> list[str]:
-    """Without padding."""
+    """Returns the keys without padding."""
     return [key for key, real in zip(batch["key"], batch["valid"]) if real]
 
 
 def loader_of(samples: Samples, **options: Any) -> Any:
-    """A loader of their images in their own size: one epoch, as tensors."""
+    """Makes a loader of their images in their own size: one epoch, as tensors."""
     import millrace
 
     usual: dict[str, Any] = {"batch_size": 8, **AT_SIZE, "output": "torch", "epochs": 1, "seed": 2}
@@ -117,7 +117,7 @@ def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, and of the same types all the way down: states of checkpoints."""
+    """Returns whether both are equal, and of the same types all the way down: states of checkpoints."""
     import torch
 
     if type(a) is not type(b):
@@ -153,7 +153,8 @@ def run_script(
 
 
 def check_script(script: str, *arguments: str, **options: Any) -> str:
-    """Like run_script; the script must succeed and print no trace of a crash, nor of a leak. Returns what it printed."""
+    """Does what run_script does; the script must succeed and print no trace of a crash, nor of a leak. Returns what it
+    printed."""
     result = run_script(script, *arguments, **options)
     assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
     traces = ("Traceback", "terminate called", "nanobind: leaked")
@@ -162,7 +163,7 @@ def check_script(script: str, *arguments: str, **options: Any) -> str:
 
 
 def binary() -> pathlib.Path:
-    """The `millrace` command beside the package under test."""
+    """Returns the `millrace` command beside the package under test."""
     if "MILLRACE_BIN" in os.environ:
         return pathlib.Path(os.environ["MILLRACE_BIN"])
     import millrace
@@ -172,7 +173,7 @@ def binary() -> pathlib.Path:
 
 @contextlib.contextmanager
 def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
-    """An S3 server over `root`; gives the environment in which it is found."""
+    """Runs an S3 server over `root`; gives the environment in which it is found."""
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
     command = [
         str(binary()),
@@ -201,7 +202,8 @@ def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def rgw(*buckets: str) -> Iterator[dict[str, str]]:
-    """A Ceph RADOS Gateway, a real S3 server that ignores the conditions of writes; gives the environment in which it is found."""
+    """Runs a Ceph RADOS Gateway, a real S3 server that ignores the conditions of writes; gives the environment in which
+    it is found."""
     import boto3  # type: ignore[import-untyped]
 
     script = pathlib.Path(__file__).resolve().parents[1] / "servers/rgw.sh"

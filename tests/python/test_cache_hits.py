@@ -1,5 +1,6 @@
-"""Hit rates of the cache, counted end to end over five epochs: against LRU and against the optimum, which are computed here from the order of the
-samples alone (L. Belady, 1966: what is used latest goes, and what would itself be used latest is not kept), and against `millrace cache simulate`."""
+"""Tests hit rates of the cache, counted end to end over five epochs. They are compared with LRU and with the optimum,
+which are computed here from the order of the samples alone (L. Belady, 1966: what is used latest goes, and what would
+itself be used latest is not kept), and against `millrace cache simulate`."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Shards:
 
 @pytest.fixture(scope="module")
 def shards() -> Iterator[Shards]:
-    """160 MB in four tar files."""
+    """Makes 160 MB in four tar files."""
     with tempfile.TemporaryDirectory(prefix="millrace-cache-hits-") as folder:
         yield write_shards(pathlib.Path(folder))
 
@@ -145,7 +146,7 @@ def optimum(trace: list[tuple[int, int]], capacity: int) -> float:
 
 
 def test_the_oracles() -> None:
-    """On orders of which the rates are known."""
+    """The oracles are run on orders whose rates are known."""
     cycle = [(unit, 10) for _ in range(10) for unit in range(10)]
     assert lru(cycle, 90) == 0 and lru(cycle, 100) == 0.9
     assert optimum(cycle, 50) == 0.45  # half of all but the first round

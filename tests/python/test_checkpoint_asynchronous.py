@@ -1,4 +1,5 @@
-"""`save(asynchronous=True)`: it saves what was there when it was called, tells its errors, and the end of the program waits for it."""
+"""Tests `save(asynchronous=True)`: it saves what was there when it was called, reports its errors, and the end of the
+program waits for it."""
 
 from __future__ import annotations
 

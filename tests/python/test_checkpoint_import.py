@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
 class Other:
-    """Neither a tensor nor plain data."""
+    """Is neither a tensor nor plain data."""
 
 
 def train_state() -> dict[str, Any]:

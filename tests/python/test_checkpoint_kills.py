@@ -1,4 +1,4 @@
-"""Writers that are killed at any moment, and writers that are believed dead and are not."""
+"""Tests writers that are killed at any moment, and writers that are believed dead and are not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thoroughness import repeats
 
 @pytest.fixture(params=["folder", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A URI for checkpoints, and the environment of the programs that use it."""
+    """Returns a URI for checkpoints, and the environment of the programs that use it."""
     if request.param == "folder":
         yield str(tmp_path / "run"), {}
         return
@@ -186,7 +186,8 @@ def gateway() -> Iterator[dict[str, str]]:
 
 
 def test_killed_at_any_moment_on_ceph(gateway: dict[str, str]) -> None:
-    """Which ignores the conditions of writes: what is left of killed writers stays, and the checkpoints are whole all the same."""
+    """Ceph ignores the conditions of writes: what is left of killed writers stays, and the checkpoints are whole all
+    the same."""
     uri = "s3://killed/run"
     check_script(KILLER, uri, str(repeats(1000, least=30)), "2", str(binary()), timeout=850, **gateway)
     command = [str(binary()), "checkpoint", "verify", "--all", uri]
@@ -216,7 +217,7 @@ while True:
 
 
 def test_a_process_that_slept(tmp_path: pathlib.Path) -> None:
-    """As on a node that a scheduler believes to be dead: stopped, replaced, and let run again."""
+    """It is stopped, replaced, and let run again, as on a node that a scheduler believes to be dead."""
     uri = str(tmp_path / "run")
     for _ in range(repeats(100)):
         ckpt = millrace.Checkpoints(uri, keep=2)

@@ -1,4 +1,5 @@
-"""How ranks that save together agree: ranks that are threads, and a step that fails on one of them fails on all, with its reason."""
+"""Tests how ranks that save together agree: ranks that are threads, and a step that fails on one of them fails on all,
+with its reason."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from millrace._snapshot import Snapshot
 
 
 class Notes:
-    """A board in memory."""
+    """Is a board in memory."""
 
     def __init__(self) -> None:
         self.notes: dict[str, bytes] = {}
@@ -107,7 +108,7 @@ class Part:
 
 
 class Clock:
-    """Time that passes while somebody waits, and only then."""
+    """Shows a time that passes while somebody waits, and only then."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,5 @@
-"""Checkpoints that all ranks save: each writes its part, any world loads them, and whatever fails on a rank leaves what there was."""
+"""Tests checkpoints that all ranks save: each writes its part, any world loads them, and whatever fails on a rank
+leaves what there was."""
 
 from __future__ import annotations
 
@@ -232,7 +233,7 @@ def digest(model):
 def test_fully_sharded_training_goes_on_in_another_world(
     bucket: str, tmp_path: pathlib.Path, saved: int, loaded: int
 ) -> None:
-    """By both ways of saving. Each rank reads at most 1.05 times what it needs."""
+    """It continues by both ways of saving. Each rank reads at most 1.05 times what it needs."""
     uri = f"{bucket}/sharded-{saved}-{loaded}"
     save = """
     model, optimizer = made(1)

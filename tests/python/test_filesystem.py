@@ -1,4 +1,4 @@
-"""Stores as an fsspec file system: fsspec's own tests of file systems, and what takes one."""
+"""Tests stores as an fsspec file system, by fsspec's own tests of file systems, and by what takes one."""
 
 from __future__ import annotations
 

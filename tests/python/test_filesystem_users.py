@@ -1,4 +1,5 @@
-"""The fsspec file system under a loop, and under the libraries that take one; those that are not installed are left out."""
+"""Tests the fsspec file system under a loop, and under the libraries that take one; those that are not installed are
+left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataset(join=): files of one name in folders beside each other are one sample."""
+"""Tests Dataset(join=): files of one name in folders beside each other are one sample."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def palette(numbers: np.ndarray) -> bytes:
 
 
 def write(folder: pathlib.Path, masks: int = 12, images: int = 30) -> dict[str, np.ndarray]:
-    """As VOC has it: more images than masks."""
+    """Writes a folder as VOC has it: more images than masks."""
     for name in ("JPEGImages", "SegmentationClass", "Annotations"):
         (folder / name).mkdir(parents=True)
     found = {}

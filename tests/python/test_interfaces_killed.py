@@ -1,4 +1,5 @@
-"""Every interface under kills at any moment: each sample once an epoch, with the same bytes; the digest adds up; nothing stays behind."""
+"""Tests every interface under kills at any moment: each sample once an epoch, with the same bytes; the digest adds up;
+nothing stays behind."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def until(condition: Callable[[], bool], seconds: float = 300) -> None:
 
 
 class Job:
-    """Ranks of a training, and the processes that are of it."""
+    """Has the ranks of a training, and the processes that are of it."""
 
     def __init__(self, folder: pathlib.Path, interface: str, uri: str) -> None:
         self.folder, self.interface, self.uri = folder, interface, uri
@@ -95,7 +96,7 @@ def written(log: pathlib.Path) -> list[tuple[Any, list[tuple[int, str, int]]]]:
 
 
 def kill_somewhen(started: list[tuple[Any, pathlib.Path]], chance: random.Random, seconds: float = 0.2) -> None:
-    """Once all of them have had a batch."""
+    """Kills them once all of them have had a batch."""
     until(lambda: all((log.exists() and log.stat().st_size) or rank.poll() is not None for rank, log in started))
     time.sleep(chance.uniform(0, seconds))
     for rank, _ in started:
@@ -213,7 +214,7 @@ def test_a_thousand_starts_and_kills_leave_nothing(tmp_path: pathlib.Path, sampl
 @pytest.mark.slow
 @pytest.mark.parametrize("interface", LOADERS + SOME_DATA_LOADERS)
 def test_ctrl_c_ends_it(tmp_path: pathlib.Path, samples: Samples, interface: str) -> None:
-    """As thorough tests go, within a second: the best of three, as other programs may have the machine."""
+    """It ends within a second, as thorough tests go: the best of three, as other programs may have the machine."""
     job = Job(tmp_path, interface, samples.uri)
     seconds = []
     for _ in range(3 if thoroughness.ALL else 1):

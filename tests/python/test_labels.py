@@ -1,4 +1,4 @@
-"""labels=: labels and further values from a file, by key, for data that are packed already."""
+"""Tests labels=: it takes labels and further values from a file, by key, for data that are packed already."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def places(course: Course, which: Any) -> list[Place]:
 
 
 class Fetched:
-    """Items that are their numbers, times ten."""
+    """Has items that are their numbers, times ten."""
 
     def __init__(self, fails: Any = lambda numbers, main: False) -> None:
         self.calls: list[list[int]] = []

@@ -1,4 +1,5 @@
-"""The program of README.md and the pages for new users run as they are printed, against an S3 server, in a process that has only their imports."""
+"""Tests that the program of README.md and the pages for new users run as they are printed, against an S3 server, in a
+process that has only their imports."""
 
 from __future__ import annotations
 

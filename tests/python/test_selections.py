@@ -1,4 +1,4 @@
-"""Data sets by URIs with wildcards and braces, and by lists of URIs."""
+"""Tests data sets by URIs with wildcards and braces, and by lists of URIs."""
 
 from __future__ import annotations
 

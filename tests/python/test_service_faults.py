@@ -1,4 +1,4 @@
-"""Workers that are killed, stopped, slow, and that lie, in any order: the epoch is that of a local loader."""
+"""Tests workers that are killed, stopped, slow, and that lie, in any order: the epoch is that of a local loader."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_random_epochs(many: Samples, workers: Any, part: int) -> None:
 
 
 def test_a_trainer_that_is_killed(many: Samples, workers: Any, tmp_path: pathlib.Path) -> None:
-    """`millrace feed` with a state file, killed again and again, and started with other workers and streams."""
+    """`millrace feed` with a state file is killed again and again, and started with other workers and streams."""
     both = [workers().address for _ in range(2)]
     common = [str(binary()), "feed", many.uri, "--batch", "8", "--size", "16", "--json", "--epochs", "20"]
     local = json.loads(subprocess.run(common, check=True, capture_output=True).stdout)

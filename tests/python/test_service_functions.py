@@ -1,4 +1,4 @@
-"""Functions of samples that workers run: what comes is what they would make here."""
+"""Tests functions of samples that workers run: the results are what they would make here."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def addresses(pair: list[FunctionWorker]) -> list[str]:
 
 
 def shown(value: Any) -> Any:
-    """Type and value, to the last bit."""
+    """Returns type and value, to the last bit."""
     if type(value).__module__ == "torch":
         return "tensor", str(value.dtype), tuple(value.shape), value.reshape(-1).tolist()
     if isinstance(value, (np.ndarray, np.generic)):

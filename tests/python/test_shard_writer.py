@@ -1,4 +1,5 @@
-"""Results that are written as shards: whole or not to be seen, and each sample once, whatever interrupts the program."""
+"""Tests results that are written as shards: they are whole or not to be seen, and each sample comes once, whatever
+interrupts the program."""
 
 from __future__ import annotations
 
@@ -306,7 +307,7 @@ def test_ranks_that_end_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
 
 
 def test_the_programs_in_the_documentation(tmp_path: pathlib.Path, tar: Samples) -> None:
-    """The docstring's example, with a model that makes vectors of images."""
+    """Runs the docstring's example, with a model that makes vectors of images."""
     example = (millrace.ShardWriter.__doc__ or "").split("\n\n")[1]
     lines = "\n".join(line.removeprefix("        ") for line in example.splitlines())
     script = "import sys, millrace\nmodel = lambda images: images.mean(axis=(1, 2))\n" + lines.replace(

@@ -1,4 +1,5 @@
-"""Dataset.split, where, balanced and weighted, and Mix: what they select, and that loaders, plans and pickles go by it."""
+"""Tests Dataset.split, where, balanced and weighted, and Mix: what they select, and that loaders, plans and pickles go
+by it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from support import AT_SIZE, CLASSES, Samples, make_pixels, png
 
 
 def fed(data: Any, **options: Any) -> list[tuple[int, int, str]]:
-    """(part, sample, key) of one epoch."""
+    """Returns (part, sample, key) of one epoch."""
     rows = []
     with millrace.Loader(data, **{"batch_size": 7, "output": "numpy", "epochs": 1, **AT_SIZE, **options}) as loader:
         for batch in loader:

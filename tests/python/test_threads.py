@@ -1,4 +1,4 @@
-"""Long calls let other Python threads run, and decoding gives way to them."""
+"""Tests that long calls let other Python threads run, and decoding gives way to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of tokens: fixed shapes, held against rows that were worked out with numpy."""
+"""Tests rows of tokens: they have fixed shapes, and are compared with rows that were computed with numpy."""
 
 from __future__ import annotations
 

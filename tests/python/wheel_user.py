@@ -1,5 +1,5 @@
-"""A user of the package and the command `millrace`, both of which come from PATH and nowhere else: run by test_wheel.py, in a bare
-system and outside. Prints one JSON object.
+"""Uses the package and the command `millrace`, both of which come from PATH and nowhere else. It is run by
+test_wheel.py, in a bare system and outside. Prints one JSON object.
 
 usage: wheel_user.py FOLDER [CA_FILE]        FOLDER: for its files; CA_FILE: where this system keeps its authorities; it is written
 """

@@ -1,5 +1,5 @@
-"""The windowed shuffle as docs/plan.md tells it, written apart from src/plan with numpy's lists and random numbers: the same structure, other
-permutations. `structure` is what the two have in common."""
+"""Makes the windowed shuffle as docs/plan.md describes it, written apart from src/plan with numpy's lists and random
+numbers: the same structure, other permutations. `structure` is what the two have in common."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Order = npt.NDArray[np.int64]
 
 
 def shares(samples: int, unit: int, window: int, lanes: int, seed: int) -> list[Order]:
-    """The order of one epoch, window by window, beginning with the first by slots.
+    """Returns the order of one epoch, window by window, beginning with the first by slots.
 
     Windows are as few as windows of at most `window` extents allow, and as equal as whole rows of lanes allow. Extents
     that make no whole row go to the last window. Within a window each lane gets as many whole extents as there are for
