@@ -1,4 +1,5 @@
-"""tf.data, DALI and Ray Data, for rival_loaders.py: each with decoding and random crops of its own, Ray Data with Pillow."""
+"""Has tf.data, DALI and Ray Data, for rival_loaders.py: each with decoding and random crops of its own, Ray Data with
+Pillow."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def records(shard: bytes) -> Iterator[bytes]:
 
 
 def image_feature(example: bytes) -> str:
-    """The feature that is an image, by its name, else by how it begins."""
+    """Finds the feature that is an image, by its name, else by how it begins."""
     import tensorflow as tf
 
     features = tf.train.Example.FromString(example).features.feature

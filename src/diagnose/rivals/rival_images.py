@@ -55,7 +55,7 @@ class Task:
 
     @property
     def prefix(self) -> str:
-        """Below which the objects lie; with a slash at its end."""
+        """Returns the prefix of the objects, with a slash at its end."""
         key = self.uri.removeprefix("s3://").partition("/")[2].rstrip("/")
         return key + "/" if key else ""
 
@@ -85,7 +85,7 @@ Epochs = Callable[[], Epoch]  # begins one
 
 
 def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, width and height of a crop, as torchvision's RandomResizedCrop draws it."""
+    """Returns left, top, width and height of a crop, as torchvision's RandomResizedCrop draws it."""
     area = width * height
     for _ in range(10):
         target = area * random.uniform(0.08, 1.0)
@@ -116,7 +116,7 @@ def load_u8(data: bytes, size: int) -> Any:
 
 
 def shuffled(samples: Iterator[Any]) -> Iterator[Any]:
-    """Through a buffer, as WebDataset and others do it."""
+    """Shuffles through a buffer, as WebDataset and others do it."""
     buffer: list[Any] = []
     for sample in samples:
         if len(buffer) < SHUFFLED:

@@ -76,7 +76,7 @@ RIVALS = {
 
 
 def processes() -> list[str]:
-    """This one, its children and theirs, while they live."""
+    """Returns this process, its children and theirs, while they live."""
     pids = ["self"]
     for pid in pids:
         with contextlib.suppress(OSError):  # it has just ended
@@ -108,7 +108,7 @@ def end_workers() -> None:
 
 @dataclass
 class Pixels:
-    """The means of the images of the first epoch, or of as many of them as are asked for."""
+    """Has the means of the images of the first epoch, or of as many of them as are asked for."""
 
     wanted: int
     samples: int = 0
@@ -145,7 +145,7 @@ class Pixels:
 
 
 class Stream:
-    """Batches of epochs that follow one another without end."""
+    """Yields batches of epochs that follow one another without end."""
 
     def __init__(self, epochs: Epochs) -> None:
         self.ended = 0
@@ -185,7 +185,7 @@ def measure(stream: Stream, task: Task, options: argparse.Namespace) -> dict[str
 
 
 def measure_epochs(epochs: Epochs, count: int) -> dict[str, Any]:
-    """Each from its beginning: nothing is warmed up, since the first one is what it is about."""
+    """Measures each from its beginning: nothing is warmed up, since the first one is what it is about."""
     costs = []
     for _ in range(count):
         began, burnt = time.perf_counter(), cpu_seconds()
@@ -203,13 +203,13 @@ def versions(name: str) -> dict[str, str]:
 
 
 def said(error: Exception) -> str:
-    """The end of it, which says why, in a line. URLs lose what may be a signature."""
+    """Returns the end of the error, which says why, in a line. URLs lose what may be a signature."""
     text = re.sub(r"\?[^\s'\"]+", "?...", " ".join(str(error).split()))
     return text if len(text) <= 300 else "..." + text[-300:]
 
 
 def install_command(packages: str, environment: str) -> str:
-    """For an environment of its own, which may exist already."""
+    """Returns the command for an environment of its own, which may exist already."""
     folder = shlex.quote(environment)
     return f"python3 -m venv {folder} && {folder}/bin/pip install {packages}"
 
