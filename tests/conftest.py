@@ -20,7 +20,7 @@ ACCESS_KEY = "millrace"
 SECRET_KEY = "millrace-secret"
 
 
-# Where the tests run in the background of a shell, Ctrl-C is ignored, and would be by what they start.
+# If the tests run in the background of a shell, Ctrl-C is ignored, and would be by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # likewise, under nohup
 

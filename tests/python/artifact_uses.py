@@ -78,7 +78,7 @@ def use_wheel(bare: BareSystem, wheel: pathlib.Path) -> dict[str, object] | None
         return None
     install(wheel, bare, python)
     try:
-        # The package, too.
+        # The package is used, too.
         shutil.copy(HERE / "wheel_user.py", bare.root)
         shutil.copy(HERE / "command_user.py", bare.root)
         found = json.loads(bare.run("python", "/wheel_user.py", f"/tmp/{wheel.name}.package"))
@@ -103,7 +103,7 @@ def use_package(bare: BareSystem, package: pathlib.Path) -> dict[str, object] | 
         bare.run("apt-get", "purge", "-qq", "millrace")
 
 
-# The steps of command_user.py, for a system without Python and a user without FUSE.
+# These are the steps of command_user.py, for a system without Python and a user without FUSE.
 IMAGE_USER = """
 set -e
 export AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret MILLRACE_CACHE=$HOME/cache

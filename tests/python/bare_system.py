@@ -118,7 +118,7 @@ class BareSystem:
             options.append(f"--keyring={keys}/usr/share/keyrings/ubuntu-archive-keyring.gpg")
             components, suites = "main universe", [system.release, f"{system.release}-updates"]
         if self.emulated:
-            # Unpacked, and not configured: a namespace of users makes no devices.
+            # The packages are unpacked and not configured: a namespace of users makes no devices.
             packages += ["coreutils", "dash", "base-passwd"]
             options += ["--architectures=arm64", "--variant=extract"]
         else:

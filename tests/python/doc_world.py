@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 COUNT = 96
-# Pages whose blocks run in their order, in one program.
+# The blocks of these pages run in their order, in one program.
 PAGES = [
     "cache.md",
     "checkpoints.md",

@@ -207,7 +207,7 @@ def rgw(*buckets: str) -> Iterator[dict[str, str]]:
     import boto3  # type: ignore[import-untyped]
 
     script = pathlib.Path(__file__).resolve().parents[1] / "servers/rgw.sh"
-    # Not pytest's tmp_path: Ceph does not take paths of any length.
+    # This is not pytest's tmp_path: Ceph does not take paths of any length.
     with tempfile.TemporaryDirectory(prefix="millrace-rgw-") as folder:
         started = subprocess.run([script, "start", folder], capture_output=True, text=True, timeout=400)
         try:

@@ -127,7 +127,7 @@ def uri_of(place: str, name: str, tmp_path: pathlib.Path, bucket: str) -> str:
     return str(tmp_path / "run") if place == "folder" else f"{bucket}/{name}"
 
 
-# Where, the world that saves, and that which loads.
+# The parameters are the place, the world that saves, and the one that loads.
 WORLDS = [
     ("folder", 2, 4),
     ("s3", 4, 1),

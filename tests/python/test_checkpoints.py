@@ -272,7 +272,7 @@ def test_code_is_kept_beside(tmp_path: pathlib.Path) -> None:
         and "+# yyy" in code["diff"]
         and "hidden key" not in code["diff"]
     )
-    # Where there is no repository there is no commit.
+    # If there is no repository, there is no commit.
     script = "import sys, millrace\nmillrace.Checkpoints(sys.argv[1], code=True).save(1, {'x': 1})\n"
     check_script(script, str(tmp_path / "other"), GIT_DIR=str(tmp_path / "none"))
     (file,) = (tmp_path / "other").glob("*/*/code.json")  # type: ignore[assignment]

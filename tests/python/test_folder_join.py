@@ -148,7 +148,8 @@ def test_index_and_the_command_take_several_columns_of_paths(tmp_path: pathlib.P
     assert millrace.inspect(path)["samples"] == 12
     fed = subprocess.run([binary(), "feed", path, "--image-field", "image", "--json"], capture_output=True, text=True)
     assert fed.returncode == 0 and json.loads(fed.stdout)["samples"] == 12, fed.stderr
-    # As text, as the command takes it; and the order of the columns says which one names the samples.
+    # The columns are given as text, as the command takes it; and the order of the columns says which one names the
+    # samples.
     assert millrace.index(path, full=True, path_column="image=photo,mask=annotation")["samples"] == 12
     millrace.index(path, full=True, path_column=dict(reversed(PATHS.items())))
     assert millrace.Dataset(path).keys() == [f"SegmentationClass/{key}" for key in sorted(masks)]

@@ -115,7 +115,7 @@ def test_a_loader_goes_on_in_any_world(tmp_path: pathlib.Path, samples: Samples,
     came: Counter[tuple[int, str, int]] = Counter()
     digests, state, killed = [], None, 0
     for part in range(20 * kills):
-        # As thorough tests go, worlds as they come; else small ones, which start soon.
+        # Thorough tests take worlds as they come; the others take small ones, which start soon.
         world = chance.randint(1, 8) if thoroughness.ALL or part == 1 else chance.randint(1, 2)
         batch = chance.choice([1, 2, 5] if part < kills else [1, 4, 7, 16])  # so that the data last for all kills
         started = [job.start(rank, world, batch, state, step=0.01 if part < kills else 0) for rank in range(world)]

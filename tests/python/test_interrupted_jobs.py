@@ -16,7 +16,8 @@ from thoroughness import ALL, repeats
 
 EPOCHS = 30 if ALL else 4
 
-# Writes down the samples of each step once the step counts: its position is in a checkpoint, or the job is done.
+# The program writes down the samples of each step once the step counts: its position is in a checkpoint, or the job is
+# done.
 TRAIN = """
 import json, sys
 import millrace

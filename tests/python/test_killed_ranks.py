@@ -72,7 +72,7 @@ def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle
             )
             for rank, log in enumerate(logs)
         ]
-        # From when all of them are in flight; the last part is left alone.
+        # Ranks are killed from when all of them are in flight; the last part is left alone.
         deadline = time.monotonic() + 300
         while not all(log.exists() and log.stat().st_size for log in logs) and any(
             rank.poll() is None for rank in ranks

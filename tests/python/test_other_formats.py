@@ -279,7 +279,7 @@ def test_maps_of_numbers(tmp_path: pathlib.Path, depth: int) -> None:
     found = decoded(write(tmp_path / "maps", files), interpolation="nearest")
     for name in ("a", "b", "d", "e", "f"):
         np.testing.assert_array_equal(found[name], numbers[name], name)
-    # Pillow orders the palette of a GIF again: it reads the numbers that are stored.
+    # Pillow reorders the palette of a GIF: the numbers that it reads are those that are stored.
     np.testing.assert_array_equal(found["c"], np.asarray(Image.open(io.BytesIO(files["c.gif"]))))
 
 

@@ -131,7 +131,8 @@ def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(
             assert plan.positions(sample, part=number).tolist() == positions
             if mix._mix[2] == "exact":
                 assert plan.position_of(sample, part=number) == (positions or [-1])[0]
-    # Exact draws: in one epoch the counts of a part's samples are at most two apart (at the end of a pass and the start of the next).
+    # The draws are exact: in one epoch the counts of a part's samples are at most two apart (at the end of a pass and
+    # the start of the next).
     if mix._mix[2] == "exact":
         times = collections.Counter(walk)
         for number, part in enumerate(mix.datasets.values()):

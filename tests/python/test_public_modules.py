@@ -22,7 +22,7 @@ PUBLIC = sorted(
     path.stem for path in (ROOT / "python/millrace").glob("*.py") if not path.stem.startswith("_")
 )  # of the sources: a build may hold links to files that are gone
 REFERENCE = (ROOT / "docs/reference/python.md").read_text()
-# Bases without which their classes cannot exist.
+# The classes cannot exist without these bases.
 NEEDS = {
     "filesystem": ["fsspec"],
     "huggingface_checkpoints": ["transformers"],

@@ -13,7 +13,7 @@ import pytest
 from support import binary, devstore, run_script, write_raw
 
 ROOT = Path(__file__).parents[2]
-# Pages with programs for the bucket s3://my-bucket.
+# These pages have programs for the bucket s3://my-bucket.
 PAGES = ["README.md", "docs/quickstart.md", "docs/distributed.md", "docs/tuning.md"]
 
 

@@ -123,7 +123,7 @@ def test_an_exception_leaves_whole_shards_and_the_next_run_goes_on(place: str) -
             writer.advance(step + 1)
     texts = [sample["txt"] for sample in millrace.Dataset(place)]
     assert texts == [f"first {step}" for step in range(4)] + [f"second {step}" for step in range(4, 7)]
-    # Started once more, as a job that is interrupted right at its end may be: there is nothing left to do.
+    # It is started once more, as a job that is interrupted right at its end may be: there is nothing left to do.
     with millrace.ShardWriter(place) as writer:
         assert writer.complete and writer.state == 7
         with pytest.raises(millrace.UsageError, match="written all"):
@@ -136,7 +136,7 @@ def test_what_a_killed_run_has_not_entered_is_removed(place: str) -> None:
     writer.advance(0)
     writer.write({"key": "a", "txt": "first"})
     writer.advance(1)
-    # As if killed between the second shard and its entry.
+    # The place is as if the run was killed between the second shard and its entry.
     with millrace.open(f"{place}/shard-00000-000001.tar", "wb") as orphan:
         orphan.write(b"x" * 512)
     writer.discard()

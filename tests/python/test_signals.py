@@ -10,7 +10,7 @@ import pytest
 from support import Samples, check_script, devstore, run_script
 from thoroughness import repeats
 
-# An hour, which no test waits for.
+# The stall takes an hour, which no test waits for.
 STALL = "GET b/tar/*.tar stall=0:3600000"
 
 

@@ -70,7 +70,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-# Saves without end, and writes down what becomes of each save.
+# The program saves without end, and writes down what becomes of each save.
 SAVES = """
 import json, os, sys, time
 import millrace

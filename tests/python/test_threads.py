@@ -95,7 +95,7 @@ def test_detectors() -> None:
 @pytest.mark.parametrize("what", ["at", "part", "position_of", "samples"])
 def test_others_run_meanwhile(dataset: millrace.Dataset, what: str) -> None:
     everything = np.arange(COUNT)
-    # By the native classes: numpy, which checks arguments before them, keeps the interpreter to itself.
+    # The call goes by the native classes: numpy, which checks arguments before them, keeps the interpreter to itself.
     plan = millrace.Plan(COUNT, shuffle="global", seed=1)._native
     part = dataset.where(samples=np.arange(1, COUNT, 2))._native
     calls: dict[str, Callable[[Numbers], object]] = {

@@ -269,7 +269,7 @@ def use_in_bare_system(
         name, _, place = line.strip().partition(" => ")
         assert pathlib.Path(name.split()[0]).name in {*BASE, "linux-vdso.so.1"} or place.startswith("/venv/"), line
 
-    # As on another distribution, OpenSSL finds no authorities where Debian keeps them.
+    # OpenSSL finds no authorities at the place where Debian keeps them, as on another distribution.
     for folder in ("etc/ssl", "usr/lib/ssl"):
         shutil.rmtree(bare.root / folder)
     inside = json.loads(bare.run("python", "/user.py", "/tmp/user", "/etc/pki/tls/certs/ca-bundle.crt"))
