@@ -77,7 +77,7 @@ absl::StatusOr<std::optional<std::pair<Location, ObjectInfo>>> FindObject(Stores
   if (!at.ok() || at->prefix.empty()) return std::nullopt;
   const absl::StatusOr<ObjectInfo> info = HeadBlocking(*at->store, at->prefix, stop);
   if (absl::IsCancelled(info.status())) return info.status();
-  // A folder, or something that cannot be read: listing says which.
+  // It is a folder, or something that cannot be read: listing says which.
   if (!info.ok()) return std::nullopt;
   return std::pair(*at, *info);
 }

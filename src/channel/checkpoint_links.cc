@@ -25,8 +25,8 @@ bool LeadsOut(const fs::path& path) {
   return path.empty() || path == "." || path.is_absolute() || *path.begin() == "..";
 }
 
-// True if a link `name` may have this target on another machine. Behind another link, ".." leads to another place than
-// it seems to, so it may only stand at the beginning.
+// Returns true if a link `name` may have this target on another machine. Behind another link, ".." leads to another
+// place than it seems to, so it may only stand at the beginning.
 bool StaysWithin(const fs::path& name, const fs::path& target) {
   return target.is_relative() && target == target.lexically_normal() &&
          !LeadsOut((name.parent_path() / target).lexically_normal());

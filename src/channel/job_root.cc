@@ -30,7 +30,7 @@ std::string RecordIn(const std::string& config_folder) {
   return fmt::format("{}/{}", config_folder, kRecordName);
 }
 
-/// Tells the file with the hosts from one that another program writes in its place. Empty if there is none.
+/// Distinguishes the file with the hosts from one that another program writes in its place. Empty if there is none.
 std::string ResourcesMark(const std::string& config_folder) {
   struct stat info {};
   if (stat(fmt::format("{}/{}", config_folder, kResourcesName).c_str(), &info) != 0) return {};

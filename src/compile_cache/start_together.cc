@@ -17,7 +17,7 @@ namespace {
 using Variable = std::function<std::string(const std::string& name)>;
 using Words = std::vector<std::string>;
 
-// "4", or "1:4" as torchrun says a minimum and a maximum.
+// Parses "4", or "1:4" as torchrun says a minimum and a maximum.
 bool IsSeveral(std::string_view count) {
   if (const size_t colon = count.rfind(':'); colon != std::string_view::npos) count.remove_prefix(colon + 1);
   return ParseNumber<uint64_t>(count).value_or(0) > 1;
@@ -83,7 +83,7 @@ bool NamesSeveral(const Words& words) {
   return false;
 }
 
-/// The file that `accelerate launch` reads: that of --config_file, or the one that `accelerate config` writes.
+/// Returns the file that `accelerate launch` reads: that of --config_file, or the one that `accelerate config` writes.
 std::string AccelerateFile(const Words& words, const Variable& variable) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (std::string named = ValueAt(words, i, "--config_file"); !named.empty()) return named;

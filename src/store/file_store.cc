@@ -71,7 +71,7 @@ absl::Status FileStore::Check(const std::string& key) const {
 }
 
 absl::StatusOr<UniqueFd> FileStore::OpenToRead(const std::string& uri) const {
-  // Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
+  // The open does not block, for the case that it is a pipe: opening one for reading would wait for a writer.
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   if (traits().own) return OpenOwnFile(*traits().own, uri, kFlags);
   const std::vector<std::string>& within = traits().within;

@@ -40,7 +40,7 @@ std::vector<uint32_t> Characters(std::string_view text) {
   return characters;
 }
 
-// The set that begins after its '['; nullopt when it does not end.
+// Reads the set that begins after its '['; returns nullopt if it does not end.
 std::optional<Token> TakeSet(std::string_view* pattern) {
   std::string_view rest = *pattern;
   Token set{.kind = Token::Kind::kSet};

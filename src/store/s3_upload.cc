@@ -161,7 +161,7 @@ void S3Upload::OnBegun(absl::StatusOr<std::string> id) {
   }
 }
 
-// Pieces under way have the stop themselves; those that wait for the upload to begin need not wait for that.
+// Pieces in flight have the stop themselves; those that wait for the upload to begin need not wait for that.
 void S3Upload::OnStop() {
   stop_.request_stop();
   std::unique_lock lock(mutex_);
@@ -190,7 +190,7 @@ void S3Upload::EndAll(std::vector<Piece> pieces, const absl::Status& status) {
   for (Piece& piece : pieces) piece.done(status);
 }
 
-// Making the checksum, and where the bytes are signed their hash, takes milliseconds: neither the caller nor an event
+// Making the checksum, and, if the bytes are signed, their hash, takes milliseconds: neither the caller nor an event
 // loop has them to spare.
 void S3Upload::Send(Piece piece) {
   if (piece.copied) return SendCopy(std::move(piece));
