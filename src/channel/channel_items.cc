@@ -69,7 +69,7 @@ class PartsToLearn {
   std::deque<std::pair<ChannelPart*, Completion<absl::StatusOr<ObjectInfo>>>> asked_;
 };
 
-/// The object of that URI, if there is one.
+/// Returns the object of that URI, if there is one.
 absl::StatusOr<std::optional<std::pair<Location, ObjectInfo>>> FindObject(Stores& stores, const std::string& uri,
                                                                           const std::stop_token& stop) {
   if (uri.ends_with('/')) return std::nullopt;
@@ -108,7 +108,7 @@ absl::StatusOr<ChannelItems> FindObjects(Stores& stores, const Channel& channel,
   return items;
 }
 
-/// The text of the object that the channel's URI names.
+/// Returns the text of the object that the channel's URI names.
 absl::StatusOr<std::string> ReadManifestText(Stores& stores, const Channel& channel) {
   ASSIGN_OR_RETURN(const Location at, stores.OpenObject(channel.uri));
   return ReadAll(*at.store, at.prefix, kMaxManifestBytes);

@@ -36,8 +36,8 @@ int64_t LinkTimeMs(const struct stat& info) {
   return MillisecondsOf(info.st_mtim);
 }
 
-// The target of the link as a store keeps it. Returns nullopt if the link leads out of the folder. `root` has no links
-// in it.
+// Returns the target of the link as a store keeps it. Returns nullopt if the link leads out of the folder. `root` has
+// no links in it.
 std::optional<std::string> TargetWithin(const fs::path& root, const fs::path& name) {
   std::error_code error;
   const fs::path text = fs::read_symlink(root / name, error);

@@ -336,7 +336,7 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
   return failed;
 }
 
-// True if the place has the file or folder of this name, with all that lies below it. The name ends with '/'.
+// Returns true if the place has the file or folder of this name, with all that is below it. The name ends with '/'.
 bool CheckpointMirror::IsThere(const std::string& folder) const {
   const std::string key = place_.Key(folder);
   const auto below = unsent_.lower_bound(key);

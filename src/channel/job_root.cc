@@ -112,7 +112,7 @@ absl::Status Rename(const std::string& from, const std::string& to) {
       "{} has files of another job ({}); move them away, or choose another --root", from, ToStd(why.message())));
 }
 
-/// A name beside this one that is free.
+/// Returns a name beside this one that is free.
 std::string Aside(const std::string& path) {
   std::error_code error;
   for (int number = 1;; ++number) {

@@ -208,7 +208,7 @@ absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   if (!store_.traits().is_folder()) return absl::OkStatus();
   RETURN_IF_ERROR(store_.RemoveTemporary(folder));
-  // Only if they are empty. Another attempt of the step may lie beside it.
+  // They are removed only if they are empty. Another attempt of the step may be beside it.
   if (rmdir(store_.Uri(folder).c_str()) == 0) {
     rmdir(std::filesystem::path(store_.Uri(folder)).parent_path().parent_path().c_str());
   }

@@ -53,7 +53,7 @@ uint32_t AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
     const uint32_t before = shard.piece_crc32c.back();
     const uint32_t after = Crc32c(part, before);
     shard.piece_crc32c.back() = after;
-    // The checksum of the part alone: the bytes before it are taken out again.
+    // This is the checksum of the part alone: the bytes before it are taken out again.
     const uint32_t alone = before == 0 ? after : Crc32cCombine(before, after, part.size());
     crc = crc == 0 ? alone : Crc32cCombine(crc, alone, part.size());
     at += part.size();

@@ -69,9 +69,9 @@ bool IsPassing(std::string_view name) {
          IsTemporaryName(name);
 }
 
-// The name of JAX's cache. JAX puts folders of XLA below its own, and their paths into the keys of its entries: a host
-// with another path finds none of them. So no such folders are the default; if the user wants some, the name has the
-// path, and the entries are those of hosts with the same one.
+// Returns the name of JAX's cache. JAX puts folders of XLA below its own, and their paths into the keys of its entries:
+// a host with another path finds none of them. So no such folders are the default; if the user wants some, the name has
+// the path, and the entries are those of hosts with the same one.
 std::string NameJaxCache(const std::string& path, const LookUpVariable& variable, CacheFolders* chosen) {
   const std::string set = variable(kJaxFoldersOfXla);
   if (set.empty()) chosen->variables.emplace(kJaxFoldersOfXla, "none");

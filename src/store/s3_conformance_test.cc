@@ -12,9 +12,9 @@
 #include "store/s3_store.h"
 #include "store/testing/s3_place.h"
 
-/// The contract of ObjectStore over a real S3 server. AWS_ENDPOINT_URL and the other usual variables say which;
-/// MILLRACE_TEST_BUCKET names an existing bucket, which is EMPTIED. tests/store/test_rgw.py runs it on Ceph RADOS
-/// Gateway.
+/// These tests check the contract of ObjectStore over a real S3 server. AWS_ENDPOINT_URL and the other usual variables
+/// say which; MILLRACE_TEST_BUCKET names an existing bucket, which is EMPTIED. tests/store/test_rgw.py runs it on Ceph
+/// RADOS Gateway.
 
 namespace millrace {
 namespace {

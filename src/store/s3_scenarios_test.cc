@@ -190,7 +190,7 @@ std::vector<Scenario> Breaks() {
       all.push_back(
           {.name = name, .faults = {fmt::format("GET bkt/k {}={} count=1", how, where)}, .nothing_twice = true});
     }
-    // After the request on a kept connection, and before an answer: as S3 drops idle connections.
+    // The connection ends after the request on a kept connection, and before an answer: as S3 drops idle connections.
     all.push_back({.name = "stale_" + how,
                    .faults = {"GET bkt/k " + how + "=head after=1 count=1"},
                    .act = ReadTwice,
@@ -376,7 +376,7 @@ std::vector<Scenario> Writes() {
       {.name = "CompleteMultipartUpload_error_in_200",
        .faults = {"POST bkt/new error-in-200 after=1 count=1"},
        .act = WriteLarge},
-      // NoSuchUpload to the second attempt; a HEAD tells that the first one had succeeded.
+      // The second attempt gets NoSuchUpload; a HEAD shows that the first one had succeeded.
       {.name = "CompleteMultipartUpload_answer_lost",
        .faults = {"POST bkt/new cut=head after=1 count=1"},
        .act = WriteLarge,

@@ -57,7 +57,7 @@ class Objects {
     std::lock_guard lock(mutex_);
     return newest_[object];
   }
-  /// Null: the object was never this.
+  /// Returns null if the object was never this.
   std::shared_ptr<const Version> Find(const std::string& etag) {
     std::lock_guard lock(mutex_);
     const auto at = by_etag_.find(etag);

@@ -248,7 +248,7 @@ class MovePlan {
             .claim = claim};
   }
 
-  // A volume that is not needed: its way to deletion.
+  // Decides the way to deletion of a volume that is not needed.
   VolumeAction Discard(const Ec2Volume& volume) const {
     if (!WasEverMoved(volume)) {
       return FailWith(absl::FailedPreconditionError(fmt::format(

@@ -6,7 +6,8 @@
 #include "store/completion.h"
 #include "store/testing/contract.h"
 
-/// The contract of ObjectStore, as far as it is about large objects: their pieces and their stored parts.
+/// These tests are the contract of ObjectStore, as far as it is about large objects: their pieces and their stored
+/// parts.
 
 namespace millrace {
 
