@@ -90,7 +90,7 @@ def use_wheel(bare: BareSystem, wheel: pathlib.Path) -> dict[str, object] | None
 
 
 def use_package(bare: BareSystem, package: pathlib.Path) -> dict[str, object] | None:
-    """Returns None if the release is another one: a package is made for the release that made it, whose versions of
+    """Returns None if the release or the machine is another one: a package is made for the release that made it, whose versions of
     libraries it names."""
     if (bare.system.release, bare.system.machine) != ((bare_system.mirror() or ("",))[0], os.uname().machine):
         return None

@@ -1,6 +1,6 @@
 """Tests hit rates of the cache, counted end to end over five epochs. They are compared with LRU and with the optimum,
 which are computed here from the order of the samples alone (L. Belady, 1966: what is used latest goes, and what would
-itself be used latest is not kept), and against `millrace cache simulate`."""
+itself be used latest is not kept), and with `millrace cache simulate`."""
 
 from __future__ import annotations
 
