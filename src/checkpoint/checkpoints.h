@@ -82,7 +82,7 @@ class Checkpoints {
   /// while it is read.
   absl::StatusOr<bool> IsCommitted(const CheckpointEntry& entry, const std::stop_token& stop = {}) const;
 
-  /// Returns DataLoss if it is not the manifest that LATEST names, NotFound if it is gone.
+  /// Reads the manifest. Returns DataLoss if it is not the one that LATEST names, NotFound if it is gone.
   absl::StatusOr<CheckpointManifest> ReadManifest(const CheckpointEntry& entry) const;
 
   /// Returns the manifest of the checkpoint that Find returns. If a running training removes that checkpoint meanwhile,

@@ -22,8 +22,8 @@ struct LatestRecord {
   std::string version;                       // opaque, for replacing it
 };
 
-/// A driver answers an attempt to replace LATEST with OK or an error. FailedPrecondition is for certain: the version
-/// was another one. After any other error LATEST may have been replaced, or be replaced later.
+/// A driver answers an attempt to replace LATEST with OK or an error. FailedPrecondition means for certain that the
+/// version was another one. After any other error LATEST may have been replaced, or be replaced later.
 ///
 /// Claims the checkpoints: reads LATEST, replaces it by one with the next epoch and this writer's id.
 class ClaimProtocol {

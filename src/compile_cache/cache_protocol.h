@@ -23,7 +23,7 @@ struct CacheVersion {
   std::string version;  // opaque, for replacing it
 };
 
-/// A driver answers an attempt to replace the record with OK or an error. FailedPrecondition is for certain: the
+/// A driver answers an attempt to replace the record with OK or an error. FailedPrecondition means for certain that the
 /// version was another one. After any other error the record may have been replaced.
 ///
 /// Waits while another host compiles, and takes its place if it stops renewing its lease. Clocks of hosts are not

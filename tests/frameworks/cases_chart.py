@@ -240,8 +240,8 @@ def open_to_all() -> Iterator[pathlib.Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to become another user needs root")
 def test_a_worker_runs_as_the_chart_says(tmp_path: pathlib.Path, open_to_all: pathlib.Path) -> None:
-    """It has the command, arguments, environment and user, without any right of root; a trainer gets the rows that it
-    would make itself."""
+    """It has the command, arguments, environment and user of the chart, without any right of root; a trainer gets the
+    rows that it would make itself."""
     folder = tmp_path
     sandbox = Sandbox(folder)
     sandbox.ok("synth", folder / "root/b/train", "--count", 50, "--kb", 4, "--seed", 1)

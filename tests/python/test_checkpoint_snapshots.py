@@ -233,7 +233,7 @@ def test_saves_of_two_threads_do_not_share_the_copy(folder: str) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_signal_may_save_in_the_midst_of_a_save(folder: str, asynchronous: bool) -> None:
-    """A program that is asked to end does so."""
+    """A program that is asked to end saves so."""
     ckpt = millrace.Checkpoints(folder)
 
     class Signalled(Snapshot):

@@ -1,4 +1,4 @@
-"""Tests that there are no copies, lifetimes, and the budget."""
+"""Tests lifetimes, the budget, and that there are no copies."""
 
 from __future__ import annotations
 
