@@ -41,14 +41,14 @@ absl::Status FirstOf(const BulkReport& report) {
                                                  Counted(report.failed, "checkpoint file"), ToStd(status.message())));
 }
 
-// True if the error concerns one file and not the place: other files are sent all the same. The file may not be read,
-// its key is not possible, or it was changed or removed since it was looked at.
+// Returns true if the error concerns one file and not the place: other files are sent all the same. The file may not be
+// read, its key is not possible, or it was changed or removed since it was looked at.
 bool IsOfOneFile(const absl::Status& status) {
   return absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
          WasChanged(status);
 }
 
-// True if a program has removed the file since it was looked at. That is no failure.
+// Returns true if a program has removed the file since it was looked at. That is no failure.
 bool WasRemoved(const std::pair<const std::string, absl::Status>& failure) {
   return absl::IsNotFound(failure.second) && access(failure.first.c_str(), F_OK) != 0;
 }
@@ -336,7 +336,7 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
   return failed;
 }
 
-// True if the place has the file or folder of this name, with all that lies below it. The name ends with '/'.
+// Returns true if the place has the file or folder of this name, with all that is below it. The name ends with '/'.
 bool CheckpointMirror::IsThere(const std::string& folder) const {
   const std::string key = place_.Key(folder);
   const auto below = unsent_.lower_bound(key);

@@ -1,4 +1,4 @@
-"""docs/tuning.md#how-much-memory-a-process-takes: the formula, and the resident memory of processes."""
+"""Tests docs/tuning.md#how-much-memory-a-process-takes: the formula, and the resident memory of processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Data(NamedTuple):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """JPEGs of about 40 KB, as raw objects and in four shards."""
+    """Makes JPEGs of about 40 KB, as raw objects and in four shards."""
     folder = tmp_path_factory.mktemp("memory")
     (folder / "raw" / "a").mkdir(parents=True)
     (folder / "tar").mkdir()
@@ -76,7 +76,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 
 def of_a_loader(data: Data, setting: dict[str, Any], is_raw: bool) -> float:
-    """I + L + N * S + f of the page."""
+    """Returns I + L + N * S + f of the page."""
     options = setting["options"]
     rows, side = options["batch_size"], options["size"]
     budget = int(str(options.get("memory", "512MiB")).removesuffix("MiB")) * MIB
