@@ -325,7 +325,7 @@ def test_columns(raw: Samples, tmp_path: pathlib.Path) -> None:
         def forward(self, pixels: Any) -> Any:
             raise AssertionError
 
-    with pytest.raises(millrace.InvalidArgumentError, match="takes label, pixels.*none of these but image"):
+    with pytest.raises(millrace.InvalidArgumentError, match="takes label, pixels.*have only image"):
         run = trainer(
             Other(),
             millrace.Loader(raw.uri, batch_size=4, fields={"image": millrace.Image()}),
