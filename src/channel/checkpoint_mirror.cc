@@ -175,36 +175,34 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
   std::set<std::string> gone;
   unsent_.clear();
   const auto wanted = [&](std::string_view name) { return !IsBehindLink(found.links, name); };
-  const absl::Status compared =
-      CompareFolders(folder_, place_, {.wanted = wanted, .stop = stop}, [&](const SyncStep& step) {
-        if (step.kind == SyncStep::Kind::kRemove) {
-          if (!step.key.ends_with(kLinkSuffix)) return absl::OkStatus();
-          std::string name = step.key.substr(place_.prefix.size());
-          name.resize(name.size() - kLinkSuffix.size());
-          if (found.links.contains(name) || IsLinkWithin(folder, name)) return absl::OkStatus();
-          struct stat info {};
-          // Programs replace a link by removing it and making another one. Those of other hosts are their business.
-          const bool is_there = lstat((folder + name).c_str(), &info) == 0;
-          if (!is_there && errno != ENOENT && errno != ENOTDIR) return absl::OkStatus();
-          if (is_there || gone_.contains(step.key)) found.stale.push_back(step.key);
-          if (!is_there && sent_.contains(step.key)) gone.insert(step.key);
-          return absl::OkStatus();
-        }
-        const auto known = sent_.find(step.key);
-        // Times do not tell all: a file may be written again, with its old size, while it is uploaded.
-        const bool same =
-            known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
-        if (same) {
-          sent_[step.key] = step.object->etag;
-        } else {
-          unsent_.insert(step.key);
-          found.changed.push_back({.file = *step.object,
-                                   .key = step.key,
-                                   .unsettled = MayBeUnfinished(step.object->modified_ms),
-                                   .there = step.kept == nullptr ? std::nullopt : std::optional(step.kept->size)});
-        }
-        return absl::OkStatus();
-      });
+  absl::Status compared = CompareFolders(folder_, place_, {.wanted = wanted, .stop = stop}, [&](const SyncStep& step) {
+    if (step.kind == SyncStep::Kind::kRemove) {
+      if (!step.key.ends_with(kLinkSuffix)) return absl::OkStatus();
+      std::string name = step.key.substr(place_.prefix.size());
+      name.resize(name.size() - kLinkSuffix.size());
+      if (found.links.contains(name) || IsLinkWithin(folder, name)) return absl::OkStatus();
+      struct stat info {};
+      // Programs replace a link by removing it and making another one. Those of other hosts are their business.
+      const bool is_there = lstat((folder + name).c_str(), &info) == 0;
+      if (!is_there && errno != ENOENT && errno != ENOTDIR) return absl::OkStatus();
+      if (is_there || gone_.contains(step.key)) found.stale.push_back(step.key);
+      if (!is_there && sent_.contains(step.key)) gone.insert(step.key);
+      return absl::OkStatus();
+    }
+    const auto known = sent_.find(step.key);
+    // Times do not tell all: a file may be written again, with its old size, while it is uploaded.
+    const bool same = known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
+    if (same) {
+      sent_[step.key] = step.object->etag;
+    } else {
+      unsent_.insert(step.key);
+      found.changed.push_back({.file = *step.object,
+                               .key = step.key,
+                               .unsettled = MayBeUnfinished(step.object->modified_ms),
+                               .there = step.kept == nullptr ? std::nullopt : std::optional(step.kept->size)});
+    }
+    return absl::OkStatus();
+  });
   gone_ = std::move(gone);
   std::erase_if(found.changed, [&](const Changed& file) {
     const bool is_none = !IsFileOfItsOwn(folder, file.file.key.substr(folder_.prefix.size()));
@@ -328,7 +326,7 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
     if (stop.stop_requested()) break;
     // A file that was whole may be written again by now.
     const uint64_t min_bytes = urgency == Urgency::kLast ? 0 : std::min(file->file.size, file->there.value_or(0));
-    const absl::Status status = SendAsItIs(*file, min_bytes, found, stop);
+    absl::Status status = SendAsItIs(*file, min_bytes, found, stop);
     if (WasRemoved({folder_.store->Uri(file->file.key), status})) continue;
     if (!status.ok() && !IsOfOneFile(status)) return status;
     failed.Update(status);
@@ -375,7 +373,7 @@ absl::Status CheckpointMirror::Send(const Found& found, Urgency urgency, const s
   absl::Status failed;
   for (const std::span<const Changed> turn :
        {std::span<const Changed>(files.begin(), beside), std::span<const Changed>(beside, last)}) {
-    const absl::Status status = SendTurn(turn, urgency, found, stop);
+    absl::Status status = SendTurn(turn, urgency, found, stop);
     if (stop.stop_requested()) return absl::CancelledError("interrupted");
     if (!status.ok() && !IsOfOneFile(status)) return status;
     failed.Update(status);
