@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
+#include "base/testing/test_all.h"
 #include "decode/geometry.h"
 #include "decode/image.h"
 #include "decode/jpeg_tiler.h"
@@ -163,8 +163,7 @@ AnyImage MakeAny(uint64_t number) {
 }
 
 TEST(ExactTest, IsTheWholeImageCroppedAndResized) {
-  const char* const all = std::getenv("MILLRACE_TEST_ALL");
-  const uint64_t count = all != nullptr && *all != '\0' ? 10'000 : 500;
+  const uint64_t count = testing::TestAll() ? 10'000 : 500;
   ImageDecoder decoder;
   uint64_t reduced = 0;
   for (uint64_t number = 0; number < count; ++number) {
