@@ -8,7 +8,7 @@ namespace millrace {
 
 /// Measures how long a worker has said nothing to a stream that listens. A trainer that was kept from its CPU has not
 /// listened: such a pause does not count. `Placement::IsLost` says how long is too long,
-/// and `TrainerStream::LeaveStraggler` what follows. Pure: the caller brings the time. Not thread-safe.
+/// and `TrainerStream::LeaveLateWorker` what follows. Pure: the caller brings the time. Not thread-safe.
 class Silence {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -106,7 +106,7 @@ absl::Status TrainerStream::Read() {
     } else if (protocol_.state() == StreamProtocol::State::kLocal) {
       RETURN_IF_ERROR(ReadLocal());
     } else {
-      LeaveStraggler();
+      LeaveLateWorker();
       if (protocol_.state() == StreamProtocol::State::kUnplaced) continue;
       SendRequests();
       if (protocol_.asks_nothing()) {
@@ -221,7 +221,7 @@ TrainerStream::Clock::time_point TrainerStream::LastHeard(Clock::time_point now)
   return last.value_or(now);
 }
 
-void TrainerStream::LeaveStraggler() {
+void TrainerStream::LeaveLateWorker() {
   const std::optional<StepBoard::Wait> wait = context_.board.WaitFor(protocol_.missing(), number_);
   if (!wait) return;
   const Clock::time_point now = Clock::now();

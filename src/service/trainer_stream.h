@@ -94,7 +94,7 @@ class TrainerStream {
   void MeasureBatch(const Event& event, bool was_awaited, bool of_hedge);
   void WidenIfDelayed(const Event& event);
   Clock::time_point LastHeard(Clock::time_point now) const;
-  void LeaveStraggler();
+  void LeaveLateWorker();
   void Leave();
   void SettleHedge(HedgeEnd end);
   bool Stopping();
