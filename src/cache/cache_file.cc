@@ -14,6 +14,7 @@
 #include "base/atomic_file.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "cache/records_lock.h"
 #include "cache/shared_file.h"
 #include "cache/span_reader.h"
 
@@ -72,35 +73,6 @@ bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> ch
   }
   return at >= std::min(one.end(), other.end());
 }
-
-// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. What is in
-// memory (-1) has no other process to lock out.
-class RecordsLock {
- public:
-  /// DeadlineExceeded after `patience`; it is zero then, so that nobody waits for this file again.
-  static absl::StatusOr<RecordsLock> Take(int fd, const std::string& path, std::chrono::milliseconds& patience) {
-    if (fd < 0) return RecordsLock(-1);
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    absl::Status locked = LockInTime(path, patience, [&] { return fcntl(fd, F_OFD_SETLK, &lock); });
-    if (absl::IsDeadlineExceeded(locked)) patience = {};
-    RETURN_IF_ERROR(locked);
-    return RecordsLock(fd);
-  }
-  RecordsLock(RecordsLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~RecordsLock() {
-    if (fd_ < 0) return;
-    struct flock lock {};
-    lock.l_type = F_UNLCK;
-    lock.l_whence = SEEK_SET;
-    fcntl(fd_, F_OFD_SETLK, &lock);
-  }
-
- private:
-  explicit RecordsLock(int fd) : fd_(fd) {}
-  int fd_;
-};
 
 }  // namespace
 
@@ -284,7 +256,8 @@ absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& h
 }
 
 // With the lock of records.
-absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room) {
+absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room,
+                                  uint32_t tag) {
   uint32_t record = 0;
   uint64_t of_records = 0;
   std::pair<uint64_t, uint64_t> own;
@@ -299,7 +272,7 @@ absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHint
   absl::Status status = WriteAt(data_fd_, data_at_ + range.offset, bytes, path_);
   if (status.ok()) {
     const std::lock_guard held(mutex_);
-    status = SetRecord(record, CachedSpan{range, Crc32c(bytes), hints});
+    status = SetRecord(record, CachedSpan{range, Crc32c(bytes), hints, tag});
   }
   // Else what was written of it would take room that nobody knows of.
   if (!status.ok() && Punch(own.first, own.second).ok()) room.give_back(disk_bytes);
@@ -314,19 +287,19 @@ absl::Status CacheFile::Punch(uint64_t first_block, uint64_t end_block) const {
   return ErrnoStatus(errno, path_, "removing bytes to make room");
 }
 
-absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range) {
+absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range, std::optional<uint32_t> crc32c) {
   const std::lock_guard writing(write_mutex_);
   ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_, patience_));
-  return RemoveLocked(range);
+  return RemoveLocked(range, crc32c);
 }
 
 // First the bytes go, then the record: a process that dies in between leaves a record whose checksum does not match,
 // and not bytes that nobody knows of.
-absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range) {
+absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range, std::optional<uint32_t> crc32c) {
   const std::lock_guard held(mutex_);
   RETURN_IF_ERROR(LearnRecords(/*locked=*/true));
   const std::optional<CachedSpans::Entry> found = spans_.Find(range);
-  if (!found) return 0;
+  if (!found || (crc32c && found->span.crc32c != *crc32c)) return 0;
   const auto [first, end] = spans_.OwnBlocks(range);
   RETURN_IF_ERROR(Punch(first, end));
   RETURN_IF_ERROR(SetRecord(found->record, std::nullopt));

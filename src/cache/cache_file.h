@@ -92,8 +92,26 @@ class CacheFile {
   /// leaves nothing on the disk. NotFound if the file was unlinked meanwhile.
   absl::Status Write(uint64_t offset, ByteSpan bytes, const UseHints& hints, const Room& room);
 
-  /// Removes one of the ranges that were written; returns the bytes of the disk that it took, 0 if it is not there.
-  absl::StatusOr<uint64_t> Remove(ByteRange range);
+  /// Removes one of the ranges that were written, if it has that checksum, when one is given; returns the bytes of the
+  /// disk that it took, 0 if it is not there.
+  absl::StatusOr<uint64_t> Remove(ByteRange range, std::optional<uint32_t> crc32c = std::nullopt);
+
+  // ---- Of a slab, which has whole small objects of many kinds.
+
+  bool is_slab() const { return cache_format::IsSlab(head_.identity); }
+  /// Reads a range of a small object; returns the size of the object. NotFound if it is not there. The object is
+  /// checked whole, and then the record again: without a lock, its place may be another object's by now. DataLoss
+  /// and `freed` as Read has them.
+  absl::StatusOr<uint64_t> ReadSmall(const SmallObject& small, ByteRange range, std::span<const SpanChecksum> checksums,
+                                     MutableByteSpan into, uint64_t* freed);
+  /// The place of a small object, as far as this process knows.
+  std::optional<CachedSpan> FindSmall(const SmallObject& small);
+  /// Adds a small object, in the smallest place that is free. AlreadyExists if it is there, NotFound if the slab was
+  /// unlinked.
+  absl::Status AddSmall(const SmallObject& small, ByteSpan bytes, const UseHints& hints, const Room& room);
+  /// Whose a range is: of a slab, as its bytes say; else of the object that the file is of. nullopt if it is damaged
+  /// or gone. `object_bytes`, if not null, becomes the size of the object.
+  std::optional<CacheIdentity> OwnerOf(const CachedSpan& span, uint64_t* object_bytes = nullptr) const;
   /// Frees what writers that were killed have left: bytes of the disk that no range has. Returns how many; 0 if this
   /// was done since the file was opened.
   uint64_t Reclaim();
@@ -113,9 +131,15 @@ class CacheFile {
  private:
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenWithin(const std::string& path, int attempts);
   CacheFile(UniqueFd fd, std::string path, CacheHead head)
-      : fd_(std::move(fd)), data_fd_(fd_.get()), path_(std::move(path)), head_(std::move(head)) {}
+      : fd_(std::move(fd)), data_fd_(fd_.get()), path_(std::move(path)), head_(std::move(head)), spans_(SlabBytes()) {}
   CacheFile(int memory, uint64_t data_at, CacheHead head)
-      : fd_(-1), data_fd_(memory), data_at_(data_at), path_("the cache in memory"), head_(std::move(head)) {}
+      : fd_(-1),
+        data_fd_(memory),
+        data_at_(data_at),
+        path_("the cache in memory"),
+        head_(std::move(head)),
+        spans_(SlabBytes()) {}
+  uint64_t SlabBytes() const { return is_slab() ? head_.object_bytes : 0; }
   bool in_memory() const { return !fd_; }
   uint64_t records_of_block() const;
   uint64_t PlaceOf(uint32_t record) const;
@@ -124,11 +148,12 @@ class CacheFile {
   absl::Status LearnRecords(bool locked);  // with mutex_ held; `locked`: and the lock of records
   absl::Status LearnAll();
   absl::Status LearnRecord(uint32_t record);
-  absl::Status WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room);
+  absl::Status WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room, uint32_t tag = 0);
   absl::Status SetRecord(uint32_t record, const std::optional<CachedSpan>& span);
   absl::Status Punch(uint64_t first_block, uint64_t end_block) const;
   absl::Status Announce(uint32_t record);
-  absl::StatusOr<uint64_t> RemoveLocked(ByteRange range);
+  absl::StatusOr<uint64_t> RemoveLocked(ByteRange range, std::optional<uint32_t> crc32c);
+  bool IsStill(const CachedSpans::Entry& entry);
   std::optional<CachedSpan> Reread(const CachedSpans::Entry& entry);
   absl::Status Check(ByteRange range, std::span<const SpanChecksum> checksums, ByteSpan read,
                      std::vector<ByteRange>* damaged) const;

@@ -43,7 +43,7 @@ absl::Status CacheFile::LearnAll() {
     RETURN_IF_ERROR(ReadAt(fd_.get(), PlaceOf(number), AsWritableBytes(records), path_));
     for (uint32_t i = 0; i < count; ++i) {
       const ByteSpan record = AsBytes(records).subspan(i * kRecordBytes, kRecordBytes);
-      spans_.Set(number + i, DecodeRecord(record, object_bytes()));
+      spans_.Set(number + i, DecodeRecord(record, object_bytes(), is_slab()));
     }
   }
   return absl::OkStatus();
@@ -54,7 +54,7 @@ absl::Status CacheFile::LearnRecord(uint32_t record) {
   absl::Status status = ReadAt(fd_.get(), PlaceOf(record), AsWritableBytes(bytes), path_);
   if (!status.ok() && !absl::IsDataLoss(status)) return status;
   // What is announced and not there yet is read again, or was lost.
-  if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes()));
+  if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes(), is_slab()));
   return absl::OkStatus();
 }
 
@@ -138,7 +138,7 @@ std::optional<CachedSpan> CacheFile::Reread(const CachedSpans::Entry& entry) {
   if (in_memory()) return entry.span;
   std::string bytes(kRecordBytes, '\0');
   if (!ReadAt(fd_.get(), PlaceOf(entry.record), AsWritableBytes(bytes), path_).ok()) return std::nullopt;
-  const std::optional<CachedSpan> now = DecodeRecord(AsBytes(bytes), object_bytes());
+  const std::optional<CachedSpan> now = DecodeRecord(AsBytes(bytes), object_bytes(), is_slab());
   if (!now || now->range != entry.span.range) return std::nullopt;
   return now;
 }

@@ -1,5 +1,7 @@
 #include "cache/cache_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -100,7 +102,7 @@ std::string EncodeHints(const UseHints& hints) {
 
 std::string EncodeRecord(const CachedSpan& span) {
   std::string record;
-  AppendLe(record, span.range.offset);
+  AppendLe(record, span.range.offset | uint64_t{span.tag} << kSlabBits);
   AppendLe(record, static_cast<uint32_t>(span.range.length));
   AppendLe(record, span.crc32c);
   record += EncodeHints(span.hints);
@@ -108,11 +110,15 @@ std::string EncodeRecord(const CachedSpan& span) {
   return record;
 }
 
-std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes) {
+std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes, bool in_slab) {
   if (record.size() != kRecordBytes) return std::nullopt;
   if (LoadLe<uint32_t>(record.data() + kRecordBytes - sizeof(uint32_t)) != RecordCheck(record)) return std::nullopt;
   CachedSpan span;
   span.range.offset = LoadLe<uint64_t>(record.data());
+  if (in_slab) {
+    span.tag = static_cast<uint32_t>(span.range.offset >> kSlabBits);
+    span.range.offset &= kSlabBytes - 1;
+  }
   span.range.length = LoadLe<uint32_t>(record.data() + 8);
   span.crc32c = LoadLe<uint32_t>(record.data() + 12);
   span.hints.next_use = LoadLe<uint64_t>(record.data() + kHintsAt);
@@ -122,7 +128,37 @@ std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes) {
   return span;
 }
 
+namespace {
+// Names of stores have a space.
+constexpr std::string_view kSlabStore = "slab";
+}  // namespace
+
+bool IsSlab(const CacheIdentity& identity) {
+  return identity.store == kSlabStore && identity.etag.empty();
+}
+
 }  // namespace cache_format
+
+std::optional<SmallObject> SmallObject::Of(const CacheIdentity& identity, int slab_bits) {
+  using namespace cache_format;
+  SmallObject small;
+  for (const std::string* part : TextsOf(identity)) AppendText(small.head, *part);
+  if (small.head.size() > kHeadBytes) return std::nullopt;
+  const uint64_t hash = Xxh3(AsBytes(small.head));
+  const uint64_t number = slab_bits == 0 ? 0 : hash >> (64 - slab_bits);
+  small.slab = {std::string(kSlabStore), fmt::format("{}/{}", number, uint64_t{1} << slab_bits), ""};
+  small.slab_name = FileName(small.slab);
+  small.tag = static_cast<uint32_t>(hash) & ((uint32_t{1} << (64 - kSlabBits)) - 1);
+  return small;
+}
+
+std::optional<std::pair<CacheIdentity, ByteSpan>> SmallObject::Decode(ByteSpan entry) {
+  CacheIdentity identity;
+  ByteReader reader(entry);
+  for (std::string* part : cache_format::TextsOf(identity)) *part = reader.Text(reader.Varint());
+  if (!reader.ok()) return std::nullopt;
+  return std::pair(std::move(identity), reader.Bytes(reader.left()));
+}
 
 // The first whose end lies behind the beginning of the range: it touches the range if any does.
 CachedSpans::Map::const_iterator CachedSpans::FirstTouching(ByteRange range) const {
@@ -139,7 +175,7 @@ void CachedSpans::Set(uint32_t record, const std::optional<CachedSpan>& span) {
     free_.insert(records());
     offsets_.push_back(kFree);
   }
-  if (offsets_[record] != kFree) by_offset_.erase(offsets_[record]);
+  if (offsets_[record] != kFree) Erase(offsets_[record]);
   offsets_[record] = kFree;
   free_.insert(record);
   if (!span) return;
@@ -148,8 +184,9 @@ void CachedSpans::Set(uint32_t record, const std::optional<CachedSpan>& span) {
     if (at->second.span.range != span->range) return;
     offsets_[at->second.record] = kFree;
     free_.insert(at->second.record);
+    Erase(at->first);
   }
-  by_offset_[span->range.offset] = {record, *span};
+  Insert(record, *span);
   offsets_[record] = span->range.offset;
   free_.erase(record);
 }
@@ -158,6 +195,61 @@ void CachedSpans::Clear() {
   by_offset_.clear();
   offsets_.clear();
   free_.clear();
+  tags_.clear();
+  gaps_.clear();
+  if (slab_bytes_ > 0) SetGap(0, slab_bytes_, true);
+}
+
+ByteRange CachedSpans::GapAround(ByteRange range) const {
+  const auto behind = by_offset_.lower_bound(range.offset);
+  const uint64_t end = behind == by_offset_.end() ? slab_bytes_ : behind->first;
+  const uint64_t begin = behind == by_offset_.begin() ? 0 : std::prev(behind)->second.span.range.end();
+  return {begin, end - begin};
+}
+
+void CachedSpans::SetGap(uint64_t begin, uint64_t end, bool there) {
+  if (begin >= end) return;
+  if (there) {
+    gaps_.emplace(end - begin, begin);
+  } else {
+    gaps_.erase({end - begin, begin});
+  }
+}
+
+void CachedSpans::Insert(uint32_t record, const CachedSpan& span) {
+  if (slab_bytes_ > 0) {
+    const ByteRange gap = GapAround(span.range);
+    SetGap(gap.offset, gap.end(), false);
+    SetGap(gap.offset, span.range.offset, true);
+    SetGap(span.range.end(), gap.end(), true);
+    tags_.emplace(span.tag, span.range.offset);
+  }
+  by_offset_[span.range.offset] = {record, span};
+}
+
+void CachedSpans::Erase(uint64_t offset) {
+  const auto found = by_offset_.find(offset);
+  const CachedSpan span = found->second.span;
+  by_offset_.erase(found);
+  if (slab_bytes_ == 0) return;
+  const ByteRange gap = GapAround(span.range);
+  SetGap(gap.offset, offset, false);
+  SetGap(span.range.end(), gap.end(), false);
+  SetGap(gap.offset, gap.end(), true);
+  tags_.erase({span.tag, offset});
+}
+
+std::vector<CachedSpans::Entry> CachedSpans::Tagged(uint32_t tag) const {
+  std::vector<Entry> tagged;
+  for (auto i = tags_.lower_bound({tag, 0}); i != tags_.end() && i->first == tag; ++i)
+    tagged.push_back(by_offset_.find(i->second)->second);
+  return tagged;
+}
+
+std::optional<ByteRange> CachedSpans::PlaceFor(uint64_t bytes) const {
+  const auto gap = gaps_.lower_bound({bytes, 0});
+  if (gap == gaps_.end()) return std::nullopt;
+  return ByteRange{gap->second, bytes};
 }
 
 std::vector<ByteRange> CachedSpans::Missing(ByteRange range) const {

@@ -30,6 +30,10 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(RangeCacheOptions opt
   const std::string folder = FolderIn(options.folder);
   RETURN_IF_ERROR(MakeCacheFolder(folder));
   ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder, options.lock_patience));
+  struct statvfs disk {};
+  const uint64_t room = statvfs(folder.c_str(), &disk) == 0 ? uint64_t{disk.f_blocks} * disk.f_frsize : 0;
+  const uint64_t capacity = options.size_bytes == 0 ? room : std::min(room, options.size_bytes);
+  ASSIGN_OR_RETURN(const int slab_bits, usage.AgreeOnSlabs(SlabBitsFor(capacity), kMostSlabBits));
   const std::string jobs_path = JobTablePath(folder);
   ASSIGN_OR_RETURN(UniqueFd jobs, OpenShared(jobs_path));
   ASSIGN_OR_RETURN(std::unique_ptr<FetchClaims> claims, FetchClaims::Open(folder));
@@ -41,7 +45,8 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(RangeCacheOptions opt
               .claims = std::move(claims),
               .jobs_path = jobs_path,
               .jobs = std::move(jobs),
-              .tenant = options.tenant};
+              .tenant = options.tenant,
+              .slab_bits = slab_bits};
   std::unique_ptr<DiskCache> cache(new DiskCache(std::move(parts), options));
   cache->ShrinkSoon();  // it may have been larger before
   return cache;

@@ -33,6 +33,8 @@ constexpr off_t kNumberAt = 0;
 constexpr off_t kProgressAt = 8;
 // The version of the files that were counted last.
 constexpr off_t kVersionAt = 16;
+// One more than the number of bits that the number of slabs has; 0: nobody has said.
+constexpr off_t kSlabBitsAt = 24;
 
 // The leftovers of killed writers are removed first. `tell`, called again and again, shows others that it makes
 // progress.
@@ -179,6 +181,21 @@ absl::StatusOr<bool> DiskUsage::Take(uint64_t bytes, uint64_t limit) {
 absl::Status DiskUsage::GiveBack(uint64_t bytes) {
   bool ignored = false;
   return Change(0, bytes, UINT64_MAX, &ignored).status();
+}
+
+// A folder that is made again may get another number: then some of what is there is not found, and makes room in time.
+absl::StatusOr<int> DiskUsage::AgreeOnSlabs(int wanted_bits, int most_bits) {
+  const std::lock_guard held(mutex_);
+  RETURN_IF_ERROR(LockNumber());
+  uint64_t known = Load(number_.get(), kSlabBitsAt);
+  absl::Status stored;
+  if (known == 0 || known > static_cast<uint64_t>(most_bits) + 1) {
+    known = static_cast<uint64_t>(wanted_bits) + 1;
+    stored = Store(number_.get(), known, kSlabBitsAt);
+  }
+  flock(number_.get(), LOCK_UN);
+  RETURN_IF_ERROR(stored);
+  return static_cast<int>(known - 1);
 }
 
 absl::StatusOr<uint64_t> DiskUsage::bytes() {

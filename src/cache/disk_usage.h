@@ -37,6 +37,8 @@ class DiskUsage {
   absl::StatusOr<bool> Take(uint64_t bytes, uint64_t limit);
   absl::Status GiveBack(uint64_t bytes);
   absl::StatusOr<uint64_t> bytes();
+  /// How many slabs all users of the folder have, as a power of two: what the first one wanted.
+  absl::StatusOr<int> AgreeOnSlabs(int wanted_bits, int most_bits);
 
  private:
   DiskUsage(std::string folder, UniqueFd lock, UniqueFd number, std::chrono::milliseconds patience)

@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<MemoryCache>> MemoryCache::Open(MemoryBudget& bud
               .jobs = std::move(jobs),
               .budget = &budget,
               .reserved = std::move(reserved),
-              .tenant = std::move(tenant)};
+              .tenant = std::move(tenant),
+              .slab_bits = SlabBitsFor(size_bytes)};
   return std::unique_ptr<MemoryCache>(new MemoryCache(std::move(parts), std::move(memory)));
 }
 

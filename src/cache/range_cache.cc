@@ -159,7 +159,7 @@ void RangeCache::Remember(const std::string& name, std::shared_ptr<CacheFile> fi
   std::vector<std::shared_ptr<CacheFile>> closed;  // without the lock
   const std::lock_guard lock(mutex_);
   if (by_name_.contains(name)) return;
-  const size_t spans = file->spans() + 1;
+  const size_t spans = file->is_slab() ? 1 : file->spans() + 1;  // slabs are few, and in use all the time
   open_spans_ += spans;
   files_.push_front({name, std::move(file), spans});
   by_name_.emplace(name, files_.begin());
@@ -226,6 +226,9 @@ std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRang
                                          std::span<const SpanChecksum> checksums, MutableByteSpan into,
                                          ReadBytes bytes) {
   if (!reads_.load(std::memory_order_relaxed)) return std::nullopt;
+  if (range.end() <= cache_format::kSmallBytes) {
+    if (const std::optional<uint64_t> bytes_of = ReadSmall(identity, range, checksums, into)) return bytes_of;
+  }
   const std::string name = cache_format::FileName(identity);
   const std::shared_ptr<CacheFile> file = Find(identity, name);
   if (file == nullptr) return std::nullopt;
@@ -242,29 +245,33 @@ std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRang
   return std::nullopt;
 }
 
+UseHints RangeCache::ReadWithoutPlan(const UseHints& of, ByteRange /*there*/) {
+  // A range that a plan knows of is its own, as long as it lives.
+  if (of.job > UseHints::kUnplanned) return of;
+  UnplannedUse use = UnplannedUse::Of(of);
+  if (of.job == UseHints::kUnplanned) ++use.reads;
+  return use.Pack();
+}
+
+UseHints RangeCache::ReadByPlan(const UseHints& of, const PlannedRead& plan, uint64_t next_use) {
+  UseHints hints{plan.pinned || of.job == UseHints::kPinned ? UseHints::kPinned : plan.job, next_use};
+  if (plan.shared && of.job == plan.job && of.next_use > plan.use)
+    hints.next_use = std::min(hints.next_use, of.next_use);
+  return hints;
+}
+
 void RangeCache::Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan) {
+  if (range.end() <= cache_format::kSmallBytes && TouchSmall(identity, plan, range)) return;
   const std::shared_ptr<CacheFile> file = Find(identity, cache_format::FileName(identity));
   if (file == nullptr) return;
-  if (plan == nullptr) {
-    return file->ChangeHints(range, [](const UseHints& of, ByteRange /*there*/) {
-      // A range that a plan knows of is its own, as long as it lives.
-      if (of.job > UseHints::kUnplanned) return of;
-      UnplannedUse use = UnplannedUse::Of(of);
-      if (of.job == UseHints::kUnplanned) ++use.reads;
-      return use.Pack();
-    });
-  }
+  if (plan == nullptr) return file->ChangeHints(range, ReadWithoutPlan);
   for (const PlannedRead::Span& span : plan->spans) {
     const uint64_t begin = std::max(span.range.offset, range.offset);
     const uint64_t end = std::min(span.range.end(), range.end());
     if (begin >= end) continue;
     file->ChangeHints({begin, end - begin}, [&](const UseHints& of, ByteRange there) {
       const bool within = there.offset >= span.range.offset && there.end() <= span.range.end();
-      const uint32_t job = plan->pinned || of.job == UseHints::kPinned ? UseHints::kPinned : plan->job;
-      UseHints hints{job, within ? span.next_use : std::min(span.next_use, span.around_use)};
-      if (plan->shared && of.job == plan->job && of.next_use > plan->use)
-        hints.next_use = std::min(hints.next_use, of.next_use);
-      return hints;
+      return ReadByPlan(of, *plan, within ? span.next_use : std::min(span.next_use, span.around_use));
     });
   }
 }
@@ -323,9 +330,14 @@ void RangeCache::Write(const Kept& kept) {
     dropped_bytes_.fetch_add(kept.bytes.size(), std::memory_order_relaxed);
     return;
   }
+  const bool whole = kept.offset == 0 && kept.bytes.size() == kept.object_bytes;
+  if (file == nullptr && whole && kept.object_bytes < cache_format::kSmallBytes) {
+    if (const std::optional<SmallObject> small = SmallObject::Of(kept.identity, parts_.slab_bits))
+      return WriteSmall(kept, *small);
+  }
   if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
-  const ByteRange whole{kept.offset, kept.bytes.size()};
-  for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {
+  const ByteRange all{kept.offset, kept.bytes.size()};
+  for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{all} : file->Missing(all)) {
     if (!writes_) return;
     const absl::Status status = WritePart(kept, part, file);
     if (!status.ok()) return OnError(status, /*reading=*/false);
@@ -413,8 +425,8 @@ bool RangeCache::EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming) {
     return false;
   }
   const uint64_t more = std::min(kRoomAtOnce, *used / kRoomOfSize);
-  room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
-  return Excess(bytes) == 0;
+  const bool made = room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
+  return incoming.in_slab ? made : Excess(bytes) == 0;
 }
 
 void RangeCache::ShrinkSoon() {
@@ -426,9 +438,10 @@ void RangeCache::Shrink() {
   RoomMaker::Incoming nobody;
   nobody.forced = true;
   uint64_t before = UINT64_MAX;
-  for (uint64_t excess = Excess(0); excess > 0 && excess < before; excess = Excess(0)) {
+  bool removed = true;  // in slabs, more than once before blocks of the disk are free
+  for (uint64_t excess = Excess(0); excess > 0 && (excess < before || removed); excess = Excess(0)) {
     before = excess;
-    room_.MakeRoom(excess, nobody, excess, LiveJobs(parts_.jobs.get()));
+    removed = room_.MakeRoom(excess, nobody, excess, LiveJobs(parts_.jobs.get()));
   }
 }
 

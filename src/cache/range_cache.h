@@ -76,8 +76,8 @@ class RangeCache {
   /// them. Blocking.
   std::optional<uint64_t> Read(const CacheIdentity& identity, ByteRange range, std::span<const SpanChecksum> checksums,
                                MutableByteSpan into, ReadBytes bytes = ReadBytes::kAll);
-  /// True if there is a file of that version of the object.
-  bool Has(const CacheIdentity& identity) { return Find(identity, cache_format::FileName(identity)) != nullptr; }
+  /// True if something is there of that version of the object.
+  bool Has(const CacheIdentity& identity);
   /// A read through the cache has found these ranges: notes when they are read next.
   void Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan);
 
@@ -127,8 +127,12 @@ class RangeCache {
     MemoryBudget* budget = nullptr;  // that what waits has to have a part of; null: on a disk
     Reservation reserved = {};
     std::string tenant = {};  // RangeCacheOptions::tenant
+    int slab_bits = 0;        // small objects lie in 2^slab_bits slabs
   };
   explicit RangeCache(Parts parts);
+  /// How many slabs there should be in a cache of that size.
+  static int SlabBitsFor(uint64_t capacity_bytes);
+  static constexpr int kMostSlabBits = 7;  // all are open, of the files that a process may have open
   /// Ends the threads, which call the functions below: for destructors of derived classes.
   void Stop();
 
@@ -173,6 +177,15 @@ class RangeCache {
   void WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                 const PlannedRead& plan);
   void Write(const Kept& kept);
+  static UseHints ReadWithoutPlan(const UseHints& of, ByteRange there);
+  static UseHints ReadByPlan(const UseHints& of, const PlannedRead& plan, uint64_t next_use);
+  // ---- Whole small objects, in slabs: range_cache_small.cc.
+  std::shared_ptr<CacheFile> SlabOf(const CacheIdentity& identity, std::optional<SmallObject>* small);
+  std::optional<uint64_t> ReadSmall(const CacheIdentity& identity, ByteRange range,
+                                    std::span<const SpanChecksum> checksums, MutableByteSpan into);
+  bool TouchSmall(const CacheIdentity& identity, const PlannedRead* plan, ByteRange range);
+  void WriteSmall(const Kept& kept, const SmallObject& small);
+  absl::Status AddSmall(const Kept& kept, const SmallObject& small, bool* no_room);
   absl::Status WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile>& file);
   uint64_t Excess(uint64_t bytes);
   std::vector<JobClock> Jobs(uint32_t own);

@@ -115,7 +115,12 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
       return other.range == span->range && other.name == name;
     });
     if (there) continue;
-    pool_.push_back({name, file, span->range, {span->hints, span->range.length, hooks_.knows(file->identity().store)}});
+    const std::optional<CacheIdentity> owner = file->OwnerOf(*span);
+    pool_.push_back({name,
+                     file,
+                     span->range,
+                     file->is_slab() ? span->tag : span->range.offset,
+                     {span->hints, span->range.length, owner && hooks_.knows(owner->store)}});
   }
 }
 
@@ -177,7 +182,7 @@ absl::StatusOr<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
   const absl::StatusOr<uint64_t> removed = candidate.file->Remove(candidate.range);
   RETURN_IF_ERROR(removed.status());
   uint64_t freed = *removed;
-  if (freed > 0) Remember(candidate.name, candidate.range.offset, candidate.of.hints);
+  if (freed > 0 || candidate.file->is_slab()) Remember(candidate.name, candidate.key, candidate.of.hints);
   if (candidate.file->spans() == 0) {
     if (const uint64_t rest = candidate.file->UnlinkIfEmpty(); rest > 0) {
       hooks_.forget(candidate.name, candidate.file);
@@ -228,6 +233,9 @@ bool RoomMaker::MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_byt
       break;
     }
     freed += evicted.value_or(0);
+    // In a slab the place is free as soon as its range is gone, whatever its neighbours have of its blocks.
+    const bool of_place = now && evicted.ok() && chosen.file->is_slab() && (incoming.in_slab || incoming.forced);
+    if (of_place) freed += chosen.range.length - std::min(chosen.range.length, *evicted);
     if (pool_.size() < kPool / 4) Draw();
   }
   ++rejected_;

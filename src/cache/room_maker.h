@@ -41,8 +41,10 @@ class RoomMaker {
   /// A range that somebody wants to write.
   struct Incoming {
     std::string name;  // of its file
-    uint64_t offset = 0;
+    uint64_t offset = 0;  // or its tag in a slab
     UseHints hints;
+    /// It goes to a slab, where places count, and not only blocks of the disk that are free.
+    bool in_slab = false;
     /// Without a plan: it was asked for not long before, and did not get room or was removed.
     bool proven = false;
     /// Nothing is written: too much is there, and something must go.
@@ -61,6 +63,7 @@ class RoomMaker {
     std::string name;
     std::shared_ptr<CacheFile> file;
     ByteRange range;
+    uint64_t key = 0;  // as Incoming::offset
     EvictionPolicy::Candidate of;
   };
 
