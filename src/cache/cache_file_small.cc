@@ -1,11 +1,11 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "base/buffer.h"
 #include "base/crypto.h"
@@ -26,8 +26,7 @@ constexpr int kLooks = 2;
 
 bool AreRight(std::span<const SpanChecksum> checksums, ByteSpan object) {
   return std::all_of(checksums.begin(), checksums.end(), [&](const SpanChecksum& sum) {
-    return sum.range.end() <= object.size() &&
-           Crc32c(object.subspan(sum.range.offset, sum.range.length)) == sum.crc32c;
+    return sum.range.end() <= object.size() && Crc32c(object.subspan(sum.range.offset, sum.range.length)) == sum.crc32c;
   });
 }
 
@@ -83,8 +82,8 @@ absl::StatusOr<uint64_t> CacheFile::ReadSmall(const SmallObject& small, ByteRang
       }
       const absl::StatusOr<uint64_t> removed = Remove(span.range, span.crc32c);
       if (removed.ok() && freed != nullptr) *freed += *removed;
-      return absl::DataLossError(fmt::format("{}: a small object at {}+{} is damaged here", path_, span.range.offset,
-                                             span.range.length));
+      return absl::DataLossError(
+          fmt::format("{}: a small object at {}+{} is damaged here", path_, span.range.offset, span.range.length));
     }
   }
   return absl::NotFoundError(fmt::format("{}: does not have this object", path_));
@@ -117,7 +116,7 @@ std::optional<CacheIdentity> CacheFile::OwnerOf(const CachedSpan& span, uint64_t
   if (!is_slab()) return head_.identity;
   std::string head(std::min(span.range.length, kHeadBytes), '\0');
   if (!ReadAt(data_fd_, data_at_ + span.range.offset, AsWritableBytes(head), path_).ok()) return std::nullopt;
-  std::optional<std::pair<CacheIdentity, ByteSpan>> found = SmallObject::Decode(AsBytes(head));
+  std::optional<std::pair<CacheIdentity, ByteSpan>> found = SmallObject::Decode(AsBytes(head), head_.identity);
   if (!found) return std::nullopt;
   if (object_bytes != nullptr) *object_bytes = span.range.length - (head.size() - found->second.size());
   return std::move(found->first);

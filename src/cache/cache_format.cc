@@ -129,12 +129,11 @@ std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes, b
 }
 
 namespace {
-// Names of stores have a space.
-constexpr std::string_view kSlabStore = "slab";
+constexpr std::string_view kSlabEtag = "slab ";
 }  // namespace
 
 bool IsSlab(const CacheIdentity& identity) {
-  return identity.store == kSlabStore && identity.etag.empty();
+  return identity.key.empty() && identity.etag.starts_with(kSlabEtag);
 }
 
 }  // namespace cache_format
@@ -142,20 +141,23 @@ bool IsSlab(const CacheIdentity& identity) {
 std::optional<SmallObject> SmallObject::Of(const CacheIdentity& identity, int slab_bits) {
   using namespace cache_format;
   SmallObject small;
-  for (const std::string* part : TextsOf(identity)) AppendText(small.head, *part);
-  if (small.head.size() > kHeadBytes) return std::nullopt;
+  AppendText(small.head, identity.key);
+  AppendText(small.head, identity.etag);
+  if (small.head.size() > kHeadBytes || identity.key.empty()) return std::nullopt;
   const uint64_t hash = Xxh3(AsBytes(small.head));
   const uint64_t number = slab_bits == 0 ? 0 : hash >> (64 - slab_bits);
-  small.slab = {std::string(kSlabStore), fmt::format("{}/{}", number, uint64_t{1} << slab_bits), ""};
+  const std::string etag = fmt::format("{}{}/{}", kSlabEtag, number, uint64_t{1} << slab_bits);
+  small.slab = {identity.store, "", etag, identity.tenant};
   small.slab_name = FileName(small.slab);
   small.tag = static_cast<uint32_t>(hash) & ((uint32_t{1} << (64 - kSlabBits)) - 1);
   return small;
 }
 
-std::optional<std::pair<CacheIdentity, ByteSpan>> SmallObject::Decode(ByteSpan entry) {
-  CacheIdentity identity;
+std::optional<std::pair<CacheIdentity, ByteSpan>> SmallObject::Decode(ByteSpan entry, CacheIdentity slab) {
+  CacheIdentity identity = std::move(slab);
   ByteReader reader(entry);
-  for (std::string* part : cache_format::TextsOf(identity)) *part = reader.Text(reader.Varint());
+  identity.key = reader.Text(reader.Varint());
+  identity.etag = reader.Text(reader.Varint());
   if (!reader.ok()) return std::nullopt;
   return std::pair(std::move(identity), reader.Bytes(reader.left()));
 }

@@ -97,10 +97,10 @@ struct SmallObject {
   CacheIdentity slab;
   std::string slab_name;  // FileName of the slab
   uint32_t tag = 0;
-  std::string head;  // the identity; the bytes of the object follow
+  std::string head;  // its key and ETag, which the bytes of the object follow; the slab has store and tenant
 
   /// What lies in a slab: whose it is, and the bytes; nullopt if it has no such texts.
-  static std::optional<std::pair<CacheIdentity, ByteSpan>> Decode(ByteSpan entry);
+  static std::optional<std::pair<CacheIdentity, ByteSpan>> Decode(ByteSpan entry, CacheIdentity slab);
 };
 
 /// The records of a file, by their numbers and as ranges in order without overlaps. Not thread-safe.

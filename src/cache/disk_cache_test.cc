@@ -303,7 +303,8 @@ TEST_F(DiskCacheTest, ASmallerBoundRemovesWhatIsTooMuch) {
 
 TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
   constexpr uint64_t kBound = 1 << 20;
-  { Open(kBound)->Keep(Of(1), object_.size(), 0, AsBytes(object_)); }
+  // A part of an object has a file of its own.
+  { Open(kBound)->Keep(Of(1), object_.size() + 1, 0, AsBytes(object_)); }
   const std::string own = FilesBelow(folder_.path()).at(0);
   const fs::path root = folder_ / "millrace-cache-1";
   const std::vector<fs::path> foreign = {folder_ / "mine", root / "mine", fs::path(own).parent_path() / "mine",
@@ -315,7 +316,7 @@ TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
   const auto entry = cache->Join("store", 7, 1000);
   for (int i = 100; i < 140; ++i) {
     const PlannedRead plan{.job = 7, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, 200 - uint64_t(i)}}};
-    cache->Keep(Of(i), object_.size(), 0, AsBytes(object_), &plan);
+    cache->Keep(Of(i), object_.size() + 1, 0, AsBytes(object_), &plan);
   }
   cache->Flush();
   EXPECT_FALSE(fs::exists(own)) << "it made room";

@@ -145,6 +145,8 @@ absl::Status DiskUsage::LockNumber() {
     }
     lock_ = std::move(again->lock_);
     number_ = std::move(again->number_);
+    // Who comes next finds the number of slabs that this process has. (The file is locked by the next round.)
+    if (slabs_ > 0 && Load(number_.get(), kSlabBitsAt) == 0) RETURN_IF_ERROR(Store(number_.get(), slabs_, kSlabBitsAt));
   }
 }
 
@@ -183,7 +185,8 @@ absl::Status DiskUsage::GiveBack(uint64_t bytes) {
   return Change(0, bytes, UINT64_MAX, &ignored).status();
 }
 
-// A folder that is made again may get another number: then some of what is there is not found, and makes room in time.
+// A folder that is made again may get another number from a newcomer: then some of what is there is not found, and
+// makes room in time.
 absl::StatusOr<int> DiskUsage::AgreeOnSlabs(int wanted_bits, int most_bits) {
   const std::lock_guard held(mutex_);
   RETURN_IF_ERROR(LockNumber());
@@ -195,6 +198,7 @@ absl::StatusOr<int> DiskUsage::AgreeOnSlabs(int wanted_bits, int most_bits) {
   }
   flock(number_.get(), LOCK_UN);
   RETURN_IF_ERROR(stored);
+  slabs_ = known;
   return static_cast<int>(known - 1);
 }
 

@@ -31,7 +31,8 @@ class DiskUsage {
         lock_(std::move(other.lock_)),
         number_(std::move(other.number_)),
         patience_(other.patience_),
-        bytes_(other.bytes_) {}
+        bytes_(other.bytes_),
+        slabs_(other.slabs_) {}
 
   /// Takes bytes, unless there would be more than `limit`: then false, and nothing is taken.
   absl::StatusOr<bool> Take(uint64_t bytes, uint64_t limit);
@@ -53,6 +54,7 @@ class DiskUsage {
   std::chrono::milliseconds patience_;
   absl::Status failed_;  // another process held the number for too long
   uint64_t bytes_ = 0;
+  uint64_t slabs_ = 0;  // one more than the bits of their number; 0: not agreed on
   std::mutex mutex_;
 };
 

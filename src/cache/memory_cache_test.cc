@@ -230,10 +230,10 @@ TEST_F(MemoryCacheTest, AnObjectWithoutAPlaceIsNotKept) {
   };
   EXPECT_FALSE(keeps(1, UINT64_MAX));
   EXPECT_TRUE(keeps(2, (uint64_t{1} << 62) - 2 * 102'400));
-  EXPECT_TRUE(keeps(3, object_.size())) << "the last but one";
+  EXPECT_TRUE(keeps(3, object_.size() + 1)) << "the last but one";
   EXPECT_FALSE(keeps(4, 102'401));
-  EXPECT_TRUE(keeps(5, object_.size())) << "the last one";
-  EXPECT_FALSE(keeps(6, object_.size()));
+  EXPECT_TRUE(keeps(5, object_.size() + 1)) << "the last one";
+  EXPECT_FALSE(keeps(6, object_.size() + 1));
   for (const int number : {2, 3, 5}) EXPECT_TRUE(IsThere(*cache, number)) << "they do not overlap";
 }
 

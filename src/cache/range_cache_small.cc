@@ -71,32 +71,30 @@ bool RangeCache::TouchSmall(const CacheIdentity& identity, const PlannedRead* pl
     if (span.range.end() <= range.offset || span.range.offset >= range.end()) continue;
     const bool whole = span.range.offset == 0 && span.range.end() >= object_bytes;
     const uint64_t next_use = whole ? span.next_use : std::min(span.next_use, span.around_use);
-    slab->ChangeHints(there->range,
-                      [&](const UseHints& of, ByteRange) { return ReadByPlan(of, *plan, next_use); });
+    slab->ChangeHints(there->range, [&](const UseHints& of, ByteRange) { return ReadByPlan(of, *plan, next_use); });
   }
   return true;
 }
 
-// Once; `no_room`: something must go before.
-absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, bool* no_room) {
+// Once; `lacking`: so many bytes of the disk must be free before, if it is not 0.
+absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, uint64_t* lacking) {
   std::shared_ptr<CacheFile> slab = Find(small.slab, small.slab_name);
   if (slab == nullptr) {
-    if (Excess(CacheFile::kEmptyDiskBytes) > 0) {
-      *no_room = true;
-      return absl::ResourceExhaustedError("no room in the cache for a slab");
-    }
+    bool no_room = Excess(CacheFile::kEmptyDiskBytes) > 0;
     bool written = false;
-    slab = Make({small.slab, small.slab_name, kSlabBytes, 0, {}, {}}, {}, &written, no_room);
+    if (!no_room) slab = Make({small.slab, small.slab_name, kSlabBytes, 0, {}, {}}, {}, &written, &no_room);
+    *lacking = no_room ? CacheFile::kEmptyDiskBytes : 0;
     if (slab == nullptr) return absl::UnavailableError("no slab");
   }
   const auto take = [&](uint64_t disk_bytes) -> absl::Status {
     if (disk_bytes == 0) return absl::OkStatus();
-    *no_room = Excess(disk_bytes) > 0;
-    if (!*no_room) {
-      ASSIGN_OR_RETURN(const bool taken, parts_.usage.Take(disk_bytes, limit()));
-      *no_room = !taken;
+    bool taken = Excess(disk_bytes) == 0;
+    if (taken) {
+      ASSIGN_OR_RETURN(taken, parts_.usage.Take(disk_bytes, limit()));
     }
-    return *no_room ? absl::ResourceExhaustedError("no room in the cache") : absl::OkStatus();
+    if (taken) return absl::OkStatus();
+    *lacking = disk_bytes;
+    return absl::ResourceExhaustedError("no room in the cache");
   };
   const auto give_back = [&](uint64_t disk_bytes) { GiveBack(disk_bytes); };
   const absl::Status added = slab->AddSmall(small, kept.bytes, kept.hints, {take, give_back});
@@ -110,15 +108,15 @@ void RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
   incoming.in_slab = true;
   Kept now = kept;
   for (int attempt = 0; attempt < kAddAttempts && writes_; ++attempt) {
-    bool no_room = false;
-    const absl::Status added = AddSmall(now, small, &no_room);
+    uint64_t lacking = 0;
+    const absl::Status added = AddSmall(now, small, &lacking);
     if (added.ok()) {
       written_bytes_.fetch_add(length, std::memory_order_relaxed);
       return;
     }
     if (absl::IsAlreadyExists(added)) return;
-    if (no_room) {
-      if (!EnsureRoom(CacheFile::DiskBytes(length + small.head.size()), incoming)) break;
+    if (lacking > 0) {
+      if (!EnsureRoom(lacking, incoming)) break;
       if (incoming.proven) {
         UnplannedUse use = UnplannedUse::Of(now.hints);
         use.proven = true;

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. What is in
-/// memory (-1) has no other process to lock out.
+/// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. What is
+/// in memory (-1) has no other process to lock out.
 class RecordsLock {
  public:
   /// DeadlineExceeded after `patience`; it is zero then, so that nobody waits for this file again.

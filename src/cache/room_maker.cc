@@ -115,12 +115,11 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
       return other.range == span->range && other.name == name;
     });
     if (there) continue;
-    const std::optional<CacheIdentity> owner = file->OwnerOf(*span);
     pool_.push_back({name,
                      file,
                      span->range,
                      file->is_slab() ? span->tag : span->range.offset,
-                     {span->hints, span->range.length, owner && hooks_.knows(owner->store)}});
+                     {span->hints, span->range.length, hooks_.knows(file->identity().store)}});
   }
 }
 

@@ -40,7 +40,7 @@ class RoomMaker {
 
   /// A range that somebody wants to write.
   struct Incoming {
-    std::string name;  // of its file
+    std::string name;     // of its file
     uint64_t offset = 0;  // or its tag in a slab
     UseHints hints;
     /// It goes to a slab, where places count, and not only blocks of the disk that are free.

@@ -1,0 +1,304 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "base/crypto.h"
+#include "base/rng.h"
+#include "cache/cache_tools.h"
+#include "cache/disk_cache.h"
+#include "cache/memory_cache.h"
+#include "store/testing/temp_folder.h"
+
+/// Whole small objects, which lie in slabs.
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What object `number` holds; its length is drawn, too, unless it is given.
+std::string ObjectOf(uint64_t number, uint64_t length = 0) {
+  Rng rng(number);
+  std::string text(length > 0 ? length : 1 + rng.Below(60'000), '\0');
+  for (char& c : text) c = static_cast<char>(rng.Next());
+  return text;
+}
+
+CacheIdentity Of(uint64_t number, const std::string& tenant = "") {
+  return {"https://store s3://bucket/", fmt::format("photos/{:07}.jpg", number), fmt::format("etag{}", number), tenant};
+}
+
+class SlabTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<DiskCache> Open(uint64_t size_bytes = 0) {
+    auto cache = DiskCache::Open({.folder = folder_.path(), .size_bytes = size_bytes, .free_share = 0});
+    EXPECT_TRUE(cache.ok()) << cache.status();
+    return *std::move(cache);
+  }
+  static void Keep(RangeCache& cache, uint64_t number, const std::string& object, const PlannedRead* plan = nullptr) {
+    cache.Keep(Of(number), object.size(), 0, AsBytes(object), plan);
+  }
+  // "" if it is not there.
+  static std::string Read(RangeCache& cache, const CacheIdentity& identity, ByteRange range) {
+    std::string into(range.length, '?');
+    return cache.Read(identity, range, {}, AsWritableBytes(into)) ? into : "";
+  }
+  uint64_t DiskBytes() const {
+    uint64_t bytes = 0;
+    for (const std::string& path : Files()) {
+      struct stat info {};
+      if (stat(path.c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+    }
+    return bytes;
+  }
+  std::vector<std::string> Files() const {
+    std::vector<std::string> files;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_.path())) {
+      if (entry.is_regular_file() && entry.path().filename().string().size() == 30) files.push_back(entry.path());
+    }
+    return files;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(SlabTest, SmallObjectsLieTogether) {
+  for (int round = 0; round < 2; ++round) {
+    const auto cache = Open(32 << 20);
+    for (uint64_t i = 0; i < 100 && round == 0; ++i) Keep(*cache, i, ObjectOf(i));
+    cache->Flush();
+    for (uint64_t i = 0; i < 100; ++i) {
+      const std::string object = ObjectOf(i);
+      EXPECT_EQ(Read(*cache, Of(i), {0, object.size()}), object) << i;
+      EXPECT_EQ(Read(*cache, Of(i), {object.size() / 2, object.size() / 4}),
+                object.substr(object.size() / 2, object.size() / 4));
+      EXPECT_EQ(Read(*cache, Of(i), {0, object.size() + 1}), "") << "longer than the object";
+      EXPECT_TRUE(cache->Has(Of(i)));
+    }
+    EXPECT_EQ(Read(*cache, Of(1, "another"), {0, 1}), "") << "of another tenant";
+    EXPECT_EQ(Read(*cache, Of(100), {0, 1}), "");
+    EXPECT_EQ(Files().size(), 1u);
+  }
+}
+
+TEST_F(SlabTest, OfOneSizeTakeHardlyMoreThanTheirBytes) {
+  constexpr uint64_t kLength = 40'000;
+  const auto cache = Open(32 << 20);
+  for (uint64_t i = 0; i < 500; ++i) Keep(*cache, i, ObjectOf(i, kLength));
+  cache->Flush();
+  EXPECT_LE(static_cast<double>(DiskBytes()), 1.01 * 500 * kLength);
+}
+
+// Objects come and go in a cache that has room for half of them; each process learns what the other one does.
+TEST_F(SlabTest, PlacesAreUsedAgain) {
+  constexpr uint64_t kObjects = 1000;
+  constexpr uint64_t kBound = 4 << 20;
+  for (const bool equal : {true, false}) {
+    const auto one = Open(kBound);
+    const auto two = Open(kBound);
+    const auto entry = one->Join("https://store s3://bucket/", 7, kObjects);
+    Rng rng(3);
+    std::vector<uint64_t> lengths(kObjects);
+    for (uint64_t& length : lengths) length = equal ? 8000 : 4000 + rng.Below(8000);
+    uint64_t use = 0;
+    for (int epoch = 0; epoch < 6; ++epoch) {
+      for (uint64_t i = 0; i < kObjects; ++i, ++use) {
+        DiskCache& cache = i % 2 == 0 ? *one : *two;
+        const std::string object = ObjectOf(i, lengths[i]);
+        const PlannedRead plan{.job = 7,
+                               .use = use,
+                               .period = kObjects,
+                               .spans = {{{0, object.size()}, use + 1 + rng.Below(2 * kObjects)}}};
+        entry->SetClock(use);
+        const std::string got = Read(cache, Of(i), {0, object.size()});
+        EXPECT_TRUE(got.empty() || got == object) << i;
+        if (got.empty()) {
+          Keep(cache, i, object, &plan);
+          cache.Flush();
+        } else {
+          cache.Touch(Of(i), {0, object.size()}, &plan);
+        }
+      }
+    }
+    EXPECT_LE(DiskBytes(), kBound);
+    const absl::StatusOr<CacheSummary> summary = SummarizeCache(folder_.path(), {});
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    const double share = static_cast<double>(DiskBytes()) / static_cast<double>(summary->cached_bytes);
+    EXPECT_LE(share, equal ? 1.05 : 1.10) << summary->cached_bytes;
+    EXPECT_EQ(Files().size(), 1u);
+    fs::remove_all(folder_ / "millrace-cache-1");
+  }
+}
+
+// Another process gives the place of an object to one of the same size: neither is taken for the other, and the new one
+// is not taken for a damaged old one.
+TEST_F(SlabTest, APlaceThatIsAnothersByNowIsNotRead) {
+  const auto one = Open(32 << 20);
+  const auto two = Open(32 << 20);
+  const std::string first = ObjectOf(1, 5000);
+  const std::string second = ObjectOf(2, 5000);
+  Keep(*one, 1, first);
+  one->Flush();
+  ASSERT_EQ(Read(*two, Of(1), {0, 5000}), first);
+  {
+    const auto slab = *CacheFile::Open(Files().at(0));
+    ASSERT_TRUE(slab->Remove(slab->All()->at(0).range).ok());
+  }
+  Keep(*one, 2, second);
+  one->Flush();
+  EXPECT_EQ(CacheFile::Open(Files().at(0)).value()->All()->at(0).range.offset, 0u) << "in the same place";
+  EXPECT_EQ(Read(*two, Of(1), {0, 5000}), "");
+  EXPECT_EQ(Read(*two, Of(2), {0, 5000}), second);
+  EXPECT_EQ(Read(*one, Of(2), {0, 5000}), second) << "it was not removed";
+}
+
+TEST_F(SlabTest, WhatIsDamagedIsFoundAndRemoved) {
+  const auto cache = Open(32 << 20);
+  for (uint64_t i = 0; i < 3; ++i) Keep(*cache, i, ObjectOf(i, 5000));
+  cache->Flush();
+  std::fstream file(Files().at(0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 5000 + 1000);
+  file.put('?').put('!');
+  file.close();
+  EXPECT_EQ(Read(*cache, Of(0), {0, 5000}), ObjectOf(0, 5000));
+  EXPECT_EQ(Read(*cache, Of(1), {4000, 10}), "") << "the object is checked whole";
+  EXPECT_EQ(Read(*cache, Of(2), {0, 5000}), ObjectOf(2, 5000));
+  EXPECT_FALSE(cache->Has(Of(1)));
+  Keep(*cache, 1, ObjectOf(1, 5000));
+  cache->Flush();
+  EXPECT_EQ(Read(*cache, Of(1), {0, 5000}), ObjectOf(1, 5000));
+}
+
+TEST_F(SlabTest, OthersLieInFiles) {
+  const auto cache = Open(32 << 20);
+  const std::string object = ObjectOf(1, 5000);
+  cache->Keep(Of(1), object.size(), 0, AsBytes(object).first(3000));
+  cache->Flush();
+  // What has a file stays there.
+  Keep(*cache, 1, object);
+  cache->Flush();
+  EXPECT_EQ(Read(*cache, Of(1), {0, 5000}), object);
+  const std::string large = ObjectOf(2, 1 << 20);
+  Keep(*cache, 2, large);
+  cache->Flush();
+  EXPECT_EQ(Read(*cache, Of(2), {0, large.size()}), large);
+  EXPECT_EQ(Files().size(), 2u);
+}
+
+TEST_F(SlabTest, ToolsKnowWhoseTheyAre) {
+  {
+    const auto cache = Open();
+    for (uint64_t i = 0; i < 20; ++i) Keep(*cache, i, ObjectOf(i, 5000));
+  }
+  std::vector<std::string> uris;
+  const absl::Status listed = ForEachCachedObject(folder_.path(), {}, [&](const CachedObject& object) {
+    uris.push_back(object.uri());
+    EXPECT_EQ(object.object_bytes, 5000u);
+    EXPECT_EQ(object.cached_bytes, 5000u);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(listed.ok()) << listed;
+  EXPECT_EQ(uris.size(), 20u);
+  EXPECT_THAT(uris, ::testing::Contains("s3://bucket/photos/0000007.jpg"));
+  EXPECT_EQ(SummarizeCache(folder_.path(), {})->objects, 20u);
+  EXPECT_EQ(VerifyCache(folder_.path(), {})->objects, 20u);
+  EXPECT_EQ(ClearCache(folder_.path(), "s3://bucket/photos/000000", {})->objects, 10u);
+  EXPECT_EQ(SummarizeCache(folder_.path(), {})->objects, 10u);
+  EXPECT_EQ(ClearCache(folder_.path(), "", {})->objects, 10u);
+  EXPECT_TRUE(Files().empty());
+}
+
+TEST_F(SlabTest, ACacheThatBecameSmallerShrinks) {
+  {
+    const auto cache = Open(32 << 20);
+    for (uint64_t i = 0; i < 2000; ++i) Keep(*cache, i, ObjectOf(i, 3000));
+  }
+  const auto cache = Open(1 << 20);
+  cache->Flush();
+  EXPECT_LE(DiskBytes(), (uint64_t{1} << 20) + 16384);
+  EXPECT_GE(SummarizeCache(folder_.path(), {})->objects, 150u);
+}
+
+TEST_F(SlabTest, InMemoryToo) {
+  MemoryBudget budget(64 << 20);
+  const auto cache = *MemoryCache::Open(budget, 8 << 20);
+  for (uint64_t i = 0; i < 1500; ++i) Keep(*cache, i, ObjectOf(i, 5000));
+  cache->Flush();
+  uint64_t there = 0;
+  for (uint64_t i = 0; i < 1500; ++i) {
+    const std::string got = Read(*cache, Of(i), {0, 5000});
+    EXPECT_TRUE(got.empty() || got == ObjectOf(i, 5000));
+    there += got.empty() ? 0 : 1;
+  }
+  EXPECT_GE(there, 1400u);
+}
+
+// The thread sanitizer knows no threads in children of a process with threads.
+#if !defined(__SANITIZE_THREAD__)
+
+// Two processes write and remove, and are killed; a third one reads all the time, and is right.
+TEST_F(SlabTest, KillsLeaveNoWrongByte) {
+  constexpr uint64_t kBound = 1 << 20;
+  constexpr uint64_t kObjects = 60;
+  const bool all = std::getenv("MILLRACE_TEST_ALL") != nullptr;
+  const auto reader = Open(kBound);
+  uint64_t found = 0;
+  const auto check = [&] {
+    for (uint64_t i = 0; i < kObjects; ++i) {
+      const std::string object = ObjectOf(i);
+      const std::string got = Read(*reader, Of(i), {0, object.size()});
+      ASSERT_TRUE(got.empty() || got == object) << i;
+      found += got.empty() ? 0 : 1;
+    }
+  };
+  for (uint64_t round = 0; round < (all ? 500 : 20); ++round) {
+    std::vector<pid_t> writers;
+    for (uint64_t writer = 0; writer < 2; ++writer) {
+      const pid_t pid = fork();
+      if (pid == 0) {
+        const auto cache = DiskCache::Open({.folder = folder_.path(), .size_bytes = kBound, .free_share = 0});
+        if (!cache.ok()) _exit(1);
+        const auto entry = (*cache)->Join("https://store s3://bucket/", 7, kObjects);
+        Rng rng(2 * round + writer);
+        for (;;) {
+          const uint64_t number = rng.Below(kObjects);
+          const std::string object = ObjectOf(number);
+          const PlannedRead plan{
+              .job = 7, .use = 0, .period = kObjects, .spans = {{{0, object.size()}, rng.Below(kObjects)}}};
+          Keep(**cache, number, object, &plan);
+        }
+      }
+      writers.push_back(pid);
+    }
+    check();
+    std::this_thread::sleep_for(std::chrono::microseconds(Rng(round).Next() % 20'000));
+    for (const pid_t pid : writers) {
+      kill(pid, SIGKILL);
+      int status = 0;
+      ASSERT_EQ(waitpid(pid, &status, 0), pid);
+      EXPECT_TRUE(WIFSIGNALED(status));
+    }
+    check();
+    EXPECT_LE(DiskBytes(), kBound + 16384);
+  }
+  EXPECT_GT(found, 0u);
+  EXPECT_EQ(VerifyCache(folder_.path(), {})->unsound_files, 0u);
+}
+
+#endif
+
+}  // namespace
+}  // namespace millrace
