@@ -21,7 +21,7 @@ deb: ## make a Debian package of command, man pages and Python package, in dist/
 	@scripts/setup demo
 	@scripts/deb
 
-dist: ## make all artifacts in dist/: wheel, sources, Debian package, tarball, Helm chart, bill of materials, checksums
+dist: ## make all artifacts in dist/: wheel, sources, Debian package, tarball, image, Helm chart, bill of materials, checksums
 	@scripts/setup
 	@scripts/dist
 

@@ -46,24 +46,46 @@ print(json.dumps({"seconds": time.monotonic() - start}))
 """
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=100_000, help="objects (default 100000)")
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """The options of both benchmarks of the first batch."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=128, help="samples of a batch (default 128)")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default 3)")
-    parser.add_argument(
-        "--connector", type=Path, help="a Python with s3torchconnector (default: this one, if it has it)"
-    )
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the data are kept")
     parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     options = parser.parse_args()
     options.millrace = options.millrace or newest("millrace")
     if options.millrace is None or not options.millrace.exists():
         parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
-    options.connector = options.connector or Path(sys.executable)
     options.server_cores = sorted(os.sched_getaffinity(0))
     return options
+
+
+def seconds_of_rival(name: str, command: list[Any], env: dict[str, str] | None = None) -> float | None:
+    """The seconds that the rival's program prints. If it fails, a line says so, and there are none."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
+    if done.returncode == 0:
+        seconds: float = json.loads(done.stdout)["seconds"]
+        return seconds
+    say(f"{name} is left out: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}")
+    return None
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("--count", type=int, default=100_000, help="objects (default 100000)")
+    parser.add_argument(
+        "--connector",
+        type=Path,
+        default=Path(sys.executable),
+        help="a Python with s3torchconnector (default: this one, if it has it)",
+    )
+    return parse(parser)
 
 
 def make_data(options: argparse.Namespace) -> Path:
@@ -112,12 +134,7 @@ def first_batch(options: argparse.Namespace, root: Path, env: dict[str, str]) ->
 
 def connector(options: argparse.Namespace, env: dict[str, str]) -> float | None:
     command = [options.connector, "-c", CONNECTOR, "s3://b/raw", env["AWS_ENDPOINT_URL"], options.batch]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
-    if done.returncode == 0:
-        seconds: float = json.loads(done.stdout)["seconds"]
-        return seconds
-    say(f"S3 Connector is left out: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}")
-    return None
+    return seconds_of_rival("S3 Connector", command, env)
 
 
 def main() -> int:

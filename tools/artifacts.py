@@ -97,7 +97,7 @@ class Wheel:
         self.libraries = "millrace_data.libs/"
         metadata = email.parser.BytesParser().parsebytes(self.files[f"{self.info}/METADATA"].content)
         self.name, self.version = metadata["Name"], metadata["Version"]
-        # manylinux_2_35_x86_64 -> x86_64
+        # manylinux_2_34_x86_64 -> x86_64
         self.machine = re.sub(r"^(many)?linux_(\d+_\d+_)?", "", path.stem.split("-")[-1].split(".")[0])
 
     def below(self, prefix: str) -> dict[str, File]:

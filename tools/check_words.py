@@ -136,8 +136,8 @@ def blocks(path: str, text: str) -> Iterator[tuple[int, str]]:
 
 def sentences(block: str) -> list[str]:
     block = re.sub(r"``.+?``|`[^`]*`", "CODE", block)
-    block = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", block)
-    return [part.strip(" *_\"'()") for part in re.split(r"(?<=[.!?:;])\s+(?=[A-Z`\"(*])", block)]
+    parts = re.split(r"(?<=[.!?:;])\s+(?=[A-Z`\"(*\[])", block)
+    return [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", part).strip(" *_\"'()") for part in parts]
 
 
 def findings(path: str, text: str) -> list[Finding]:
@@ -145,7 +145,7 @@ def findings(path: str, text: str) -> list[Finding]:
     for line, block in blocks(path, text):
         for sentence in sentences(block):
             shown = sentence if len(sentence) <= 90 else sentence[:87] + "..."
-            if OPENERS.match(sentence):
+            if OPENERS.match(sentence) and " " in sentence:  # one word is the head of a column
                 found.append(Finding(line, f"begins with '{sentence.split()[0]}'", shown))
             if (count := len(re.findall(r"[A-Za-z][\w'-]*", sentence))) > LONGEST_SENTENCE:
                 found.append(Finding(line, f"{count} words in a sentence", shown))

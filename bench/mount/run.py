@@ -7,6 +7,7 @@ to the best rival, to the ceiling and to local files.
     bench/mount/run.py --quick         # a few minutes: shows that everything works
     bench/mount/run.py --list          # the scenarios
     bench/mount/run.py --scenario random fio --latencies 30 --only millrace s3fs
+    bench/mount/run.py --scenario write --repeats 5    # staging beside --no-staging, in turn
     bench/mount/run.py --json result.json
 
 A cache leaves 5 % of its disk free: if there is no room for all files beside that, `millrace --cache` is left out, and said. TMPDIR names another disk.
@@ -21,6 +22,7 @@ import json
 import os
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -391,7 +393,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
             with harness.devstore(
                 options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]
             ) as settings:
-                for workload in chosen(options):
+                for workload in [one for one in chosen(options) for _ in range(options.repeats)]:
                     cache = root / f"cache{len(rows)}"
                     for contestant in contestants(options, root, workload, cache, corpus):
                         if options.only and not any(contestant.name.startswith(name) for name in options.only):
@@ -435,16 +437,22 @@ def show(row: dict[str, Any]) -> None:
 
 def show_ratios(rows: list[dict[str, Any]]) -> None:
     """Millrace, the better of the two, against the best rival, the ceiling, and local files."""
-    measured: dict[tuple[int, str], dict[str, float]] = {}
+    measured: dict[tuple[int, str], dict[str, list[float]]] = {}
     for row in rows:
         if "rate" in row:
-            measured.setdefault((row["latency_ms"], row["workload"]), {})[row["contestant"]] = row["rate"]
-    print("\nMillrace to the best rival, to the ceiling, and to local files:")
-    for (latency, name), rates in measured.items():
+            of_all = measured.setdefault((row["latency_ms"], row["workload"]), {})
+            of_all.setdefault(row["contestant"], []).append(row["rate"])
+    print(
+        "\nMillrace to the best rival, to the ceiling, and to local files; writing also with staging to that without:"
+    )
+    for (latency, name), repeats in measured.items():
+        rates = {who: statistics.median(each) for who, each in repeats.items()}
         own = max((rate for who, rate in rates.items() if who.startswith("millrace")), default=0.0)
         rival = max((rates[who] for who in ("s3fs", "rclone") if who in rates), default=0.0)
         others = (rival, rates.get("ceiling", 0.0), rates.get("local files", 0.0))
         ratios = [f"{own / other:>8.2f}" if own and other else f"{'-':>8}" for other in others]
+        if "millrace" in rates and "millrace --no-staging" in rates:
+            ratios.append(f"{rates['millrace'] / rates['millrace --no-staging']:>8.2f}")
         print(f"{latency:>4} ms  {name:<40} {' '.join(ratios)}")
 
 
@@ -461,6 +469,13 @@ def main() -> None:
         help="of the store's first byte (default: 0 30; with --quick 30)",
     )
     parser.add_argument("--scenario", nargs="+", metavar="WORD", help="only scenarios with one of these in their name")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="measure all contestants so often, in turn: medians (default: 1)",
+    )
     parser.add_argument("--list", action="store_true", help="name the scenarios, and measure nothing")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="only contestants whose names begin so: millrace s3fs rclone ceiling"

@@ -50,6 +50,7 @@ from ._loader import Loader
 from ._mix import Mix
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer
 from ._plan import Plan
+from ._public_names import publish as _publish
 from ._report import Report
 from ._rng import rng_state, set_rng_state
 from ._runtime import configure, metrics_url
@@ -158,3 +159,5 @@ __all__ = [
     "sync",
     "transforms",
 ]
+
+_publish(__name__, [*__all__, "open", "inspect"], globals())

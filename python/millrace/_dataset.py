@@ -206,7 +206,7 @@ class Dataset:
         """
         if not fractions:
             raise InvalidArgumentError("name the parts and their fractions: split(train=0.9, valid=0.1)")
-        in_samples = all(isinstance(value, int) and value > 1 for value in fractions.values())
+        in_samples = any(isinstance(value, int) and value > 1 for value in fractions.values())
         if exact or in_samples or (stratify is not None and stratify is not False):
             if groups:
                 raise InvalidArgumentError(

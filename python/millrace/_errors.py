@@ -81,10 +81,6 @@ class TransformError(Error, RuntimeError):
     """A transform raised, or returned what no batch can be made of. The message names the sample; ``__cause__`` is what it raised."""
 
 
-# Tracebacks and pickles name the classes as programs do: millrace.NotFoundError.
-for _name in __all__:
-    globals()[_name].__module__ = "millrace"
-
 # Every code of absl::Status but OK. The native module looks the class up here.
 BY_CODE: dict[str, type[Error]] = {
     "CANCELLED": CancelledError,

@@ -98,7 +98,7 @@ class Loader:
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
-            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``. Or a :class:`Service`, with these, and how to reach and use them.
+            ``"sagemaker:GROUP:PORT"``. Or a :class:`Service`, with these, and how to reach and use them.
         bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample

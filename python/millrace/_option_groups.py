@@ -57,7 +57,7 @@ class Service:
         compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
         streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
             ``local_streams`` together, rounded up to a power of two, at most what divides ``batch_size``; 16, where workers come and go
-            (``dns:`` and ``etcd:``).
+            (``dns:``).
         local_streams: So many of these parts are decoded by this process from the start. ``"auto"``: all of them at first; while the
             program waits for this process, workers take one after the other, and give them back if they are slower.
     """

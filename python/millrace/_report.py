@@ -64,7 +64,7 @@ class Report(TypedDict):
     the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
     ``parts``: ``samples`` by the part of the Mix that they are of.
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
-    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker; with a
+    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker, index; with a
     transform also transform, else with a device also device: the copy).
     ``conversion_cpu_seconds``: CPU time that threads of the program took to make floats of pixels, when batches were handed over; 0 with ``raw=True``, and where a
     device or a worker makes them.

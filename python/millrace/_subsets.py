@@ -105,8 +105,8 @@ def numbers_of_values(dataset: Dataset, columns: Mapping[str, Any]) -> _Numbers:
         listed = list(wanted) if isinstance(wanted, (list, tuple, set, frozenset, np.ndarray, range)) else [wanted]
         values = [_comparable(name, value) for value in dataset.column(name)]
         there = set(values)
-        keys = {_wanted(value, there) for value in listed}
-        unknown = [value for value in listed if _wanted(value, there) not in there]
+        keys = {key for value in listed for key in _wanted(value, there)}
+        unknown = [value for value in listed if not _wanted(value, there)]
         if unknown:
             shown = ", ".join(f"{value!r}" for value in sorted(there, key=repr)[:_SHOWN_VALUES])
             more = ", ..." if len(there) > _SHOWN_VALUES else ""
@@ -131,12 +131,19 @@ def _comparable(name: str, value: Any) -> Any:
     return value
 
 
-def _wanted(value: Any, there: set[Any]) -> Any:
-    """A number also finds the text of it: files of shards have no types."""
+def _wanted(value: Any, there: set[Any]) -> set[Any]:
+    """The values in ``there`` that are meant. A number, True and False also find all spellings of them as text: files
+    of shards have no types. 0 and 1 are truth values only in a column without other numbers."""
     if isinstance(value, np.generic):
         value = value.item()
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if is_number and value not in there and str(value) in there else value
+    if value in there or not isinstance(value, int):
+        return {value} & there
+    texts = {str(value)}
+    if isinstance(value, bool):
+        texts.add(str(value).lower())
+        if there <= {"0", "1", "true", "false", "True", "False", "", None}:
+            texts.add(str(int(value)))
+    return texts & there
 
 
 def exact_parts(

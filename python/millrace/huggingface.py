@@ -22,6 +22,7 @@ from . import _arguments
 from ._dataset import Dataset
 from ._errors import InvalidArgumentError
 from ._plan import Plan
+from ._public_names import publish
 from ._read_ahead import one_ahead
 from ._sample_values import FORMER_KEY, RENAMED
 
@@ -36,7 +37,9 @@ _MOST_SHARDS = 1024
 
 def __getattr__(name: str) -> Any:
     if name in ("PositionCallback", "Trainer", "TrainerMixin"):
-        return getattr(importlib.import_module("._huggingface_trainer", __package__), name)
+        trainer = importlib.import_module("._huggingface_trainer", __package__)
+        publish(__name__, [name], vars(trainer))
+        return getattr(trainer, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -25,6 +25,7 @@ from ._loader_benchmark import Diagnosis, benchmark
 from ._mix import Mix
 from ._option_groups import Shuffle
 from ._plan import Plan
+from ._public_names import publish
 from ._ranks import rank_and_world
 from ._read_ahead import Course, Place, ReadAhead, one_ahead
 from ._sample_values import FIELD_OF_THAT_NAME, FORMER_KEY, KEY, RENAMED
@@ -66,6 +67,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import _dcp  # here, since torch.distributed.checkpoint takes long to import
 
+    publish(__name__, [name], vars(_dcp))
     return getattr(_dcp, name)
 
 
@@ -536,3 +538,6 @@ def _ranks(dataset: Dataset | int) -> Callable[[Any], Any]:
         return lambda numbers: numbers.tolist()
     samples = dataset.samples
     return lambda numbers: samples.searchsorted(numbers).tolist()
+
+
+publish(__name__, __all__, globals())

@@ -9,6 +9,8 @@ namespace millrace {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kPage = 4096;
+constexpr size_t kLarge = size_t{1} << 20;
 
 }  // namespace
 
@@ -17,9 +19,10 @@ constexpr size_t kAlignment = 64;
 // what it has in use.
 Buffer::Buffer(size_t size) : size_(size) {
   if (size == 0) return;
-  block_ = ::operator new(size + kAlignment);
+  const size_t alignment = size >= kLarge ? kPage : kAlignment;
+  block_ = ::operator new(size + alignment);
   const auto address = reinterpret_cast<uintptr_t>(block_);
-  data_ = reinterpret_cast<std::byte*>((address + kAlignment - 1) / kAlignment * kAlignment);
+  data_ = reinterpret_cast<std::byte*>((address + alignment - 1) / alignment * alignment);
 }
 
 Buffer::~Buffer() {

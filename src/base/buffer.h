@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-/// Owned bytes, aligned to a cache line (64 bytes) and not initialised. Move-only; empty after a move.
+/// Owned bytes, aligned to a cache line (64 bytes) and not initialised; 1 MiB and more are aligned to a page (4 KiB),
+/// as direct writes to a disk need it. Move-only; empty after a move.
 class Buffer {
  public:
   Buffer() = default;

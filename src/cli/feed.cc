@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -20,9 +21,11 @@
 #include "cli/metrics_option.h"
 #include "cli/usage.h"
 #include "cli/workers_options.h"
+#include "dataset/staged_dataset.h"
 #include "pipeline/loader.h"
 #include "pipeline/loader_facts.h"
 #include "pipeline/loader_totals.h"
+#include "pipeline/staged_loader.h"
 #include "service/service_source.h"
 #include "store/request_counts.h"
 
@@ -63,6 +66,7 @@ struct FeedFlags {
   uint64_t rank = 0;
   uint64_t world = 1;
   std::string last = "pad";
+  std::string start = "indexed";
   std::optional<uint64_t> stop_after;
   std::optional<std::string> resume;
   std::string state;
@@ -229,6 +233,79 @@ absl::StatusOr<std::unique_ptr<BatchSource>> MakeBatchSource(Runtime& runtime, c
   return Loader::Create(runtime, source, options);
 }
 
+// A staged epoch begins before the index is known as a whole, which these options need.
+absl::Status CheckStaged(const FeedFlags& flags) {
+  const SourceFlags& source = flags.source;
+  const std::pair<bool, std::string_view> needs[] = {{source.uris.size() > 1, "several data sets"},
+                                                     {!source.split.empty(), "--split"},
+                                                     {!source.where.empty(), "--where"},
+                                                     {source.labels.file().has_value(), "--labels"},
+                                                     {source.balance, "--balance"},
+                                                     {!source.weights.empty(), "--weights"},
+                                                     {source.epoch_samples > 0, "--epoch-samples"},
+                                                     {!flags.tokens.empty(), "--tokens"},
+                                                     {!flags.workers.workers.empty(), "--workers"},
+                                                     {flags.explain, "--explain"},
+                                                     {flags.last == "drop", "--last drop"},
+                                                     {flags.last == "wrap", "--last wrap"}};
+  for (const auto& [given, name] : needs) {
+    if (given) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{}: the whole index must be known, and --start staged begins before it is; use --start indexed", name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A run whose loader is there.
+struct Running {
+  FeedResult result;
+  const Source* source = nullptr;  // null: staged
+  std::function<RequestCounts()> requests;
+};
+
+absl::Status DrainAndReport(const FeedFlags& flags, const LoaderOptions& options, LoaderTotals& totals,
+                            const std::string& title, BatchSource& loader, SteadyClock::time_point begin,
+                            double cpu_before, Running running) {
+  const std::unique_ptr<LoaderTotals::Entry> counted = totals.Count(title, loader);
+  FeedResult& result = running.result;
+  RETURN_IF_ERROR(Drain(loader, flags, ExpectedSamples(options, loader, flags.stop_after), begin, &result));
+  result.seconds = SecondsSince(begin);
+  result.cpu_seconds = CpuSeconds() - cpu_before;
+  result.report = loader.report();
+  const RequestCounts counters = running.requests();
+  RETURN_IF_ERROR(WriteStdout(flags.json
+                                  ? FeedJson(running.source, result, counters)
+                                  : FeedText(flags.memory, flags.cache.place, running.source, result, counters)));
+  if (!Interrupted()) return absl::OkStatus();
+  return absl::CancelledError(fmt::format("interrupted; continue with --resume {}", result.report.position.ToString()));
+}
+
+absl::Status FeedStaged(const FeedFlags& flags, const LoaderOptions& options, Runtime& runtime, Stores& stores,
+                        LoaderTotals& totals) {
+  const std::string& uri = flags.source.uris.front();
+  Running running;
+  const SteadyClock::time_point opening = SteadyClock::now();
+  StoreCounts of_data;
+  std::unique_ptr<StagedLoader> loader;
+  double cpu_before = 0;
+  {
+    InterruptStop interrupt;
+    ProgressLine progress("indexing the first stage of " + uri, ProgressLine::Unit::kBytes);
+    OpenOptions open;
+    open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+    open.stop = interrupt.token();
+    ASSIGN_OR_RETURN(std::unique_ptr<StagedDataset> data, StagedDataset::Open(runtime, stores, uri, open));
+    of_data.Add(data->store());
+    cpu_before = CpuSeconds();
+    ASSIGN_OR_RETURN(loader, StagedLoader::Create(runtime, std::move(data), options));
+  }
+  const SteadyClock::time_point begin = SteadyClock::now();
+  running.result.open_seconds = std::chrono::duration<double>(begin - opening).count();
+  running.requests = [&of_data] { return of_data.Sum(); };
+  return DrainAndReport(flags, options, totals, uri, *loader, begin, cpu_before, std::move(running));
+}
+
 absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   ASSIGN_OR_RETURN(const LoaderOptions parsed, AsUsage(ToOptions(flags)));
@@ -242,6 +319,7 @@ absl::Status Feed(const FeedFlags& flags) {
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
+  if (flags.start == "staged") RETURN_IF_ERROR(AsUsage(CheckStaged(flags)));
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = parsed.memory_bytes + std::min(CacheMemoryOf(cache), UINT64_MAX - parsed.memory_bytes);
   Runtime runtime(runtime_options);
@@ -256,8 +334,13 @@ absl::Status Feed(const FeedFlags& flags) {
                      CollectLoaders(totals, text);
                    }));
   stores.SetOutageLimit(outage_limit);
-  FeedResult result;
   const SteadyClock::time_point opening = SteadyClock::now();
+  if (cache && cache->in_memory()) options.local_ranks = 1;  // each process has its own
+  options.pin = flags.pin;
+  if (flags.start == "staged") {
+    ASSIGN_OR_RETURN(options.cache, RangeCache::Open(cache, runtime.memory()));
+    return FeedStaged(flags, options, runtime, stores, totals);
+  }
   std::vector<std::unique_ptr<Dataset>> datasets;
   for (const std::string& uri : flags.source.uris) {
     ASSIGN_OR_RETURN(datasets.emplace_back(),
@@ -266,31 +349,23 @@ absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
   options.mix = feed.mix;
   ASSIGN_OR_RETURN(const Source source, ItemsOf(stores, feed.source, tokens));
-  if (cache && cache->in_memory()) options.local_ranks = 1;  // each process has its own
   if (flags.explain) {
     const uint64_t cache_bytes = cache ? CacheBytesOf(*cache) : 0;
     ASSIGN_OR_RETURN(const std::string text, ExplainFeed(source, options, cache_bytes, flags.json));
     return WriteStdout(text);
   }
   ASSIGN_OR_RETURN(options.cache, RangeCache::Open(cache, runtime.memory()));
-  options.pin = flags.pin;
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
-  result.open_seconds = std::chrono::duration<double>(begin - opening).count();
+  Running running{.result = {}, .source = &source, .requests = nullptr};
+  running.result.open_seconds = std::chrono::duration<double>(begin - opening).count();
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> loader, MakeBatchSource(runtime, source, options, workers));
-  const std::unique_ptr<LoaderTotals::Entry> counted = totals.Count(source.uri(), *loader);
-  const uint64_t expected = ExpectedSamples(options, *loader, flags.stop_after);
-  RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
-  result.seconds = SecondsSince(begin);
-  result.cpu_seconds = CpuSeconds() - cpu_before;
-  result.report = loader->report();
-  StoreCounts of_data;  // without the cache folder, for example
-  for (const std::unique_ptr<Dataset>& dataset : datasets) of_data.Add(dataset->store());
-  const RequestCounts counters = of_data.Sum();
-  RETURN_IF_ERROR(WriteStdout(flags.json ? FeedJson(source, result, counters)
-                                         : FeedText(flags.memory, flags.cache.place, source, result, counters)));
-  if (!Interrupted()) return absl::OkStatus();
-  return absl::CancelledError(fmt::format("interrupted; go on with --resume {}", result.report.position.ToString()));
+  running.requests = [&datasets] {
+    StoreCounts of_data;  // without the cache folder, for example
+    for (const std::unique_ptr<Dataset>& dataset : datasets) of_data.Add(dataset->store());
+    return of_data.Sum();
+  };
+  return DrainAndReport(flags, options, totals, source.uri(), *loader, begin, cpu_before, std::move(running));
 }
 
 void AddReadingOptions(Command feed, FeedFlags* flags) {
@@ -316,6 +391,9 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   add("--rank", &flags->rank, "This consumer's number, from 0").Number(0);
   add("--world", &flags->world, "How many consumers share the data").Number(1);
   add("--last", &flags->last, "The last, short batch").Words({"pad", "short", "drop", "wrap"});
+  add("--start", &flags->start,
+      "indexed: begin when all shards are indexed; staged: begin with some, and index the others meanwhile")
+      .Words({"indexed", "staged"});
   feed.Add("--stop-after", &flags->stop_after,
            "Stop at the batch that reaches this many samples of this rank; 0: feed none")
       .Number(0);

@@ -47,7 +47,7 @@ std::string PartsText(const Source& source, const LoaderReport& report) {
 
 }  // namespace
 
-std::string FeedJson(const Source& source, const FeedResult& result, const RequestCounts& counters) {
+std::string FeedJson(const Source* source, const FeedResult& result, const RequestCounts& counters) {
   JsonObject stalls;
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls.Add(StallCauseName(static_cast<StallCause>(i)), result.report.stalls.seconds[i]);
@@ -101,19 +101,20 @@ std::string FeedJson(const Source& source, const FeedResult& result, const Reque
     }
     json.Add("workers", workers);
   }
-  if (source.tokens() != nullptr) {
+  if (source != nullptr && source->tokens() != nullptr) {
     json.Add("tokens", result.report.tokens)
         .Add("token_places", result.report.token_places)
-        .Add("rows", RowsJson(*source.tokens(), DescribeRows(source)));
+        .Add("rows", RowsJson(*source->tokens(), DescribeRows(*source)));
   }
   return json.Line();
 }
 
-std::string FeedText(std::string_view memory, std::string_view cache, const Source& source, const FeedResult& result,
+std::string FeedText(std::string_view memory, std::string_view cache, const Source* source, const FeedResult& result,
                      const RequestCounts& counters) {
   const LoaderReport& report = result.report;
   const double samples = static_cast<double>(report.samples);
-  const std::string_view item = source.tokens() != nullptr ? "row" : "sample";
+  const TokenOptions* tokens = source == nullptr ? nullptr : source->tokens();
+  const std::string_view item = tokens != nullptr ? "row" : "sample";
   std::string text =
       fmt::format("{} in {:.2f} s: {:.0f} {}s/s, first batch after {:.3f} s, opening took {:.2f} s\n",
                   Counted(report.samples, item), result.seconds, result.seconds > 0 ? samples / result.seconds : 0,
@@ -131,14 +132,14 @@ std::string FeedText(std::string_view memory, std::string_view cache, const Sour
     }
   }
   text += WorkersText(report);
-  text += RowsText(source.tokens(), DescribeRows(source));
+  if (source != nullptr) text += RowsText(tokens, DescribeRows(*source));
   if (report.token_places > 0) {
     const auto places = static_cast<double>(report.token_places);
     text += fmt::format("Tokens: {} in batches with room for {}: {:.3f} % padding, {:.0f} tokens/s\n", report.tokens,
                         report.token_places, 100 * (1 - static_cast<double>(report.tokens) / places),
                         result.seconds > 0 ? static_cast<double>(report.tokens) / result.seconds : 0);
   }
-  if (source.tokens() == nullptr || source.tokens()->buckets.empty()) text += PartsText(source, report);
+  if (source != nullptr && (tokens == nullptr || tokens->buckets.empty())) text += PartsText(*source, report);
   text += fmt::format("The consumer waited {:.2f} s of {:.2f} s:", report.stalls.waited(), result.seconds);
   for (size_t i = 0; i < kStallCauses; ++i) {
     if (report.stalls.seconds[i] < 0.0005) continue;

@@ -14,9 +14,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
-#include "service/membership.h"
 #include "service/worker_calls.h"
-#include "service/worker_places.h"
 #include "service/worker_tls.h"
 #include "service/worker_token.h"
 #include "store/request_counts.h"
@@ -38,15 +36,13 @@ encrypted: keep worker and trainers in a network of your own.
 Examples:
   millrace worker --listen 127.0.0.1:7070
   millrace worker --listen 0.0.0.0:7070 --token-file /etc/millrace/token --allow s3://bucket/train
-  millrace worker --listen 0.0.0.0:7070 --tls /etc/millrace/tls --allow s3://bucket/train --register etcd://10.0.0.9:2379/run-7
+  millrace worker --listen 0.0.0.0:7070 --tls /etc/millrace/tls --allow s3://bucket/train
   millrace feed s3://bucket/train --workers 10.0.0.1:7070,10.0.0.2:7070 --worker-token-file /etc/millrace/token)";
 
 struct WorkerFlags {
   std::string listen = "127.0.0.1:7070";
   std::string token_file;
   std::string tls;
-  std::string place;
-  std::string advertise;
   std::vector<std::string> allow;
   std::string keep_decoded;
   int threads = 0;
@@ -55,34 +51,6 @@ struct WorkerFlags {
   CacheOption cache;
   std::string metrics_port;
 };
-
-absl::StatusOr<std::optional<WorkerPlace>> ParsePlace(const WorkerFlags& flags) {
-  if (flags.place.empty()) return std::nullopt;
-  absl::StatusOr<WorkerPlace> place = ParseWorkerPlace(flags.place);
-  if (place.ok() && place->kind != WorkerPlace::Kind::kEtcd) {
-    return absl::InvalidArgumentError("--register: workers register in etcd; write etcd://HOST:PORT/NAME");
-  }
-  if (!place.ok()) return Annotate(place.status(), "--register");
-  if (!flags.advertise.empty()) {
-    const absl::Status status = ParseWorkerAddress(flags.advertise).status();
-    if (!status.ok()) return Annotate(status, "--advertise");
-  }
-  return *std::move(place);
-}
-
-// What trainers are told: not an address that means all those of this machine.
-absl::StatusOr<std::string> AdvertisedAddress(const WorkerFlags& flags, const WorkerPlace& place,
-                                              const std::string& listening, uint16_t port) {
-  if (!flags.advertise.empty()) return flags.advertise;
-  if (!listening.starts_with("0.0.0.0:") && !listening.starts_with("[::]:")) return listening;
-  const std::string address = Registration::AddressTowards(place.etcd, port);
-  if (address.empty()) {
-    return absl::UnavailableError(fmt::format(
-        "there is no way to {}, so that the address of this machine is not known; say it with --advertise HOST:PORT",
-        place.text));
-  }
-  return address;
-}
 
 absl::Status Serve(const WorkerFlags& flags) {
   // Port 0, for any free one, is no address of a worker; it is one to listen on.
@@ -99,7 +67,6 @@ absl::Status Serve(const WorkerFlags& flags) {
   if (!flags.tls.empty()) {
     ASSIGN_OR_RETURN(options.tls, ReadWorkerTls(flags.tls));
   }
-  ASSIGN_OR_RETURN(const std::optional<WorkerPlace> place, AsUsage(ParsePlace(flags)));
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   if (!flags.memory.empty()) {
     const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
@@ -129,11 +96,6 @@ absl::Status Serve(const WorkerFlags& flags) {
                      CollectWorker((*worker)->counts(), text);
                    }));
   const std::string listening = HostAndPort(address->host, (*worker)->port());
-  std::unique_ptr<Registration> registration;
-  if (place) {
-    ASSIGN_OR_RETURN(const std::string told, AdvertisedAddress(flags, *place, listening, (*worker)->port()));
-    ASSIGN_OR_RETURN(registration, Registration::Begin(runtime, *place, told));
-  }
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", listening)));
   int received = 0;
   sigwait(&signals, &received);
@@ -153,12 +115,6 @@ void AddWorker(Command app) {
       .Add("--tls", &flags->tls,
            "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority")
       .Called("DIR");
-  const Option place =
-      command.Add("--register", &flags->place, "Register where trainers look for workers: etcd://HOST:PORT/NAME")
-          .Called("PLACE");
-  command.Add("--advertise", &flags->advertise, "The address that is registered [that of --listen]")
-      .Called("HOST:PORT")
-      .Needs(place);
   command
       .Add("--allow", &flags->allow, "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
       .OneValueEach();

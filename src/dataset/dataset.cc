@@ -245,4 +245,20 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   return dataset;
 }
 
+std::unique_ptr<Dataset> Dataset::OfSome(DatasetPlace place, std::unique_ptr<JoinedStore> joined,
+                                         std::unique_ptr<Index> index, const std::string& cache_folder) {
+  std::unique_ptr<Dataset> dataset(new Dataset());
+  dataset->uri_ = place.uri;
+  dataset->joined_ = std::move(joined);
+  dataset->place_ = std::move(place);
+  dataset->place_.store = dataset->joined_.get();
+  dataset->cache_folder_ = cache_folder.empty() ? DefaultCacheFolder() : cache_folder;
+  dataset->index_ = std::move(index);
+  if (TarHeaderStore::IsFor(*dataset->index_)) {
+    dataset->headers_ = std::make_unique<TarHeaderStore>(*dataset->place_.store, dataset->place_, *dataset->index_);
+    dataset->place_.store = dataset->headers_.get();
+  }
+  return dataset;
+}
+
 }  // namespace millrace

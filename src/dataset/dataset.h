@@ -89,6 +89,11 @@ class Dataset {
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options = {});
 
+  /// Some of the shards of `place`, as `index` has them. `joined` is the store of the place; `cache_folder` is that of
+  /// OpenOptions.
+  static std::unique_ptr<Dataset> OfSome(DatasetPlace place, std::unique_ptr<JoinedStore> joined,
+                                         std::unique_ptr<Index> index, const std::string& cache_folder);
+
   const std::string& uri() const { return uri_; }
   /// What the URI names, but for the objects of a manifest.
   const DatasetPlace& place() const { return place_; }

@@ -128,7 +128,7 @@ void IndexParts::Remove() {
   absl::Status removed = remove(*data_.store, beside_);
   if (const absl::StatusOr<Location> cache = OpenArtifactCache(stores_, cache_folder_); cache.ok() && removed.ok())
     removed = remove(*cache->store, cache->Key(stem_));
-  if (!removed.ok())
+  if (!removed.ok() && !absl::IsCancelled(removed))
     Log(LogLevel::kWarning, "dataset", fmt::format("a part of the index stays: {}", ToStd(removed.message())));
 }
 

@@ -74,7 +74,7 @@ class SharedBuild {
     bool index_is_whole = false;  // the older one
   };
   /// After Look. A damaged shard is in a part only if its samples were to be left out.
-  absl::StatusOr<Missing> FindMissing() const {
+  absl::StatusOr<Missing> FindMissing(const ChooseShard& among = nullptr) const {
     Texts indexed;
     // An index without the checksums or classes that are wanted now serves for the rest, and its shards are read again.
     const bool older_tells = older_ != nullptr && TellsAll(*older_, options_.raw);
@@ -94,6 +94,7 @@ class SharedBuild {
       if (!missing.shards) return missing;
       const std::string version = VersionOf(*object);
       not_indexed += indexed.contains(version) ? 0 : 1;
+      if (among && !among(count, *object)) continue;
       if (!all.contains(version)) missing.all.push_back({.number = count, .key = std::move(object->key)});
     }
     // The index may also have shards that are gone.
@@ -172,14 +173,14 @@ absl::StatusOr<IndexShareReport> BuildIndexShare(Runtime& runtime, Stores& store
                           .to_merge = missing.all.empty() && !missing.index_is_whole};
 }
 
-absl::Status BuildMissingShards(Runtime& runtime, Stores& stores, const DatasetPlace& data,
-                                const OpenOptions& options) {
+absl::Status BuildMissingShards(Runtime& runtime, Stores& stores, const DatasetPlace& data, const OpenOptions& options,
+                                const ChooseShard& among) {
   SharedBuild build(runtime, stores, data, options);
   Texts tried;
   // The fewer of the others work, the more shards are read at a time.
   for (uint64_t most = 1;; most *= 2) {
     RETURN_IF_ERROR(build.Look());
-    ASSIGN_OR_RETURN(const SharedBuild::Missing missing, build.FindMissing());
+    ASSIGN_OR_RETURN(const SharedBuild::Missing missing, build.FindMissing(among));
     const bool stays = std::any_of(missing.all.begin(), missing.all.end(),
                                    [&](const SharedBuild::Shard& shard) { return tried.contains(shard.key); });
     if (missing.index_is_whole) build.RemoveParts();

@@ -31,7 +31,9 @@ absl::StatusOr<IndexShareReport> BuildIndexShare(Runtime& runtime, Stores& store
 
 /// Indexes shards until no shard is missing. Those of the share come first, and then those that the other processes
 /// have not indexed by then. So it does not depend on them. It does nothing for data that are no shards. If parts
-/// cannot be kept, or shards change, some may be missing at the end. The options and errors are the same.
-absl::Status BuildMissingShards(Runtime& runtime, Stores& stores, const DatasetPlace& data, const OpenOptions& options);
+/// cannot be kept, or shards change, some may be missing at the end. The options and errors are the same. With `among`
+/// only these shards count.
+absl::Status BuildMissingShards(Runtime& runtime, Stores& stores, const DatasetPlace& data, const OpenOptions& options,
+                                const ChooseShard& among = nullptr);
 
 }  // namespace millrace

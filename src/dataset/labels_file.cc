@@ -58,6 +58,11 @@ std::string_view AdviceOnKeys(std::string_view written, std::string_view key) {
   }
   if (written.starts_with(' ') || written.starts_with('\t'))
     return "the key begins with a blank, which is a part of it to CSV: write no blanks behind delimiters";
+  if (std::count(written.begin(), written.end(), '/') > std::count(key.begin(), key.end(), '/'))
+    return "its keys have folders that the samples do not have: open the folder above, or leave them out of the file";
+  if (key.find('/') != std::string_view::npos && written.find('/') == std::string_view::npos)
+    return "the samples have folders in their keys: write them in front of the names, or say which column holds the "
+           "keys: --key-column X, in Python Labels(uri, key_column=\"X\")";
   return "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")";
 }
 

@@ -1,6 +1,7 @@
 #include "decode/jpeg_huffman.h"
 
 #include <jerror.h>
+#include <link.h>
 
 #include <algorithm>
 #include <array>
@@ -11,25 +12,21 @@
 #include <type_traits>
 
 #include "decode/jpeg_guard.h"
+#include "decode/jpeg_huffman_table.h"
 #include "decode/jpeg_internal.h"
 
 namespace millrace {
 namespace {
 
-constexpr int kLookBits = 10;
-constexpr int kLongestCode = 16;
-constexpr int kSixteenZeros = 0xF0;  // as a symbol
 /// What the codes of a block can take, with 15 bits for the number behind each, and what is read ahead.
 constexpr ptrdiff_t kBlockBytes = DCTSIZE2 * (kLongestCode + 15) / 8 + 16;
 constexpr size_t kPaddingBytes = kBlockBytes + sizeof(uint64_t);
 // Between two refills there are two entries that are whole, and any code with its number.
-static_assert(2 * kLookBits + kLongestCode + 15 <= 56);
+static_assert(2 * kHuffmanLookBits + kLongestCode + 15 <= 56);
 constexpr size_t kBufferBytes = 16 << 10;
 /// libjpeg does not notice so many bytes too much at the end of a scan: they fit into its buffer of bits.
 constexpr ptrdiff_t kTolerated = 7;
 
-/// A run of zeros that ends any block.
-constexpr int kToTheEnd = DCTSIZE2 - 1;
 /// A look-up begins within the block and adds at most two runs and two coefficients.
 using Zigzag = std::array<uint8_t, 3 * DCTSIZE2>;
 
@@ -56,140 +53,9 @@ constexpr Zigzag MakeZigzag() {
 }
 constexpr Zigzag kZigzag = MakeZigzag();
 
-/// A number of `size` bits, 1 to 15, as JPEG stores it: those that begin with a 0 are negative.
-inline int Extend(uint32_t bits, int size) {
-  const auto value = static_cast<int>(bits);
-  return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value;
-}
-
 }  // namespace
 
 // Types of members of JpegHuffman::State, whose linkage they share.
-
-/// What the next kLookBits bits say.
-struct HuffmanEntry {
-  int16_t value;  // if the entry is whole, of the coefficient; else the symbol
-  uint8_t run;    // of zeros before the coefficient
-  uint8_t bits;   // if the entry is whole, of all of this; else of the code. 0: the code is longer, or there is none
-
-  static constexpr uint8_t kWhole = 0x80;
-  bool is_whole() const { return (bits & kWhole) != 0; }
-  int length() const { return bits & 63; }  // as shifts take it by themselves
-};
-
-/// One Huffman table of a file.
-class HuffmanTable {
- public:
-  /// The table was checked by libjpeg. For differences of DC, a symbol is the size of a number, which may be 0. False
-  /// if nothing has changed.
-  bool Build(const JHUFF_TBL& table, bool is_dc);
-
-  const HuffmanEntry& Look(uint64_t bits) const { return entries_[bits >> (64 - kLookBits)]; }
-  const HuffmanEntry& operator[](size_t look_up) const { return entries_[look_up]; }
-
-  /// Of a code that Look does not know: its length, and its symbol. 0 if there is no such code.
-  int LookLong(uint64_t bits, int* symbol) const {
-    const auto next = static_cast<uint32_t>(bits >> (64 - kLongestCode));
-    for (int length = kLookBits + 1; length <= kLongestCode; ++length) {
-      const auto at = static_cast<size_t>(length);
-      if (next >= limit_[at]) continue;
-      *symbol = source_.huffval[static_cast<int>(next >> (kLongestCode - length)) + offset_[at]];
-      return length;
-    }
-    return 0;
-  }
-
- private:
-  void Fill(uint32_t code, int length, uint8_t symbol);
-
-  std::array<HuffmanEntry, 1 << kLookBits> entries_;
-  std::array<uint32_t, kLongestCode + 1> limit_;  // the first 16 bits that are no code of this length or a shorter one
-  std::array<int, kLongestCode + 1> offset_;      // from a code of this length to the place of its symbol
-  JHUFF_TBL source_;
-  bool is_dc_;
-  bool built_;
-};
-
-bool HuffmanTable::Build(const JHUFF_TBL& table, bool is_dc) {
-  // Most files of a data set have the same ones.
-  if (built_ && is_dc_ == is_dc && std::memcmp(source_.bits, table.bits, sizeof(table.bits)) == 0 &&
-      std::memcmp(source_.huffval, table.huffval, sizeof(table.huffval)) == 0) {
-    return false;
-  }
-  source_ = table;
-  is_dc_ = is_dc;
-  built_ = true;
-  entries_.fill({});
-  uint32_t code = 0;
-  int place = 0;
-  for (int length = 1; length <= kLongestCode; ++length) {
-    const auto at = static_cast<size_t>(length);
-    offset_[at] = place - static_cast<int>(code);
-    for (int i = 0; i < table.bits[at]; ++i, ++code, ++place) {
-      if (length <= kLookBits) Fill(code, length, table.huffval[place]);
-    }
-    limit_[at] = code << (kLongestCode - length);
-    code <<= 1;
-  }
-  return true;
-}
-
-void HuffmanTable::Fill(uint32_t code, int length, uint8_t symbol) {
-  const int rest = kLookBits - length;
-  HuffmanEntry* const first = &entries_[code << rest];
-  const int size = symbol & 15;
-  if (size > rest) {
-    std::fill_n(first, size_t{1} << rest, HuffmanEntry{symbol, 0, static_cast<uint8_t>(length)});
-    return;
-  }
-  const auto bits = static_cast<uint8_t>(HuffmanEntry::kWhole | (length + size));
-  // Codes without a number store a zero where there is one already.
-  const bool ends = size == 0 && symbol != kSixteenZeros;
-  const auto run = static_cast<uint8_t>(is_dc_ ? 0 : ends ? kToTheEnd : symbol >> 4);
-  const size_t each = size_t{1} << (rest - size);
-  for (uint32_t number = 0; number < (1U << size); ++number) {
-    const int value = size == 0 ? 0 : Extend(number, size);
-    std::fill_n(first + number * each, each, HuffmanEntry{static_cast<int16_t>(value), run, bits});
-  }
-}
-
-/// What the next kLookBits bits say of one or two coefficients.
-struct HuffmanPair {
-  int16_t first;   // their values
-  int16_t second;  // the first again if it is alone
-  uint8_t run;     // of zeros before the first
-  uint8_t step;    // places from the first to the second; 0: it is alone
-  uint8_t first_bits;
-  uint8_t bits;  // of both. 0: not even the first is whole
-};
-
-/// The table of a file for coefficients of AC: most codes are short, and each look-up waits for the one before it.
-struct HuffmanPairs {
-  HuffmanTable codes;
-  std::array<HuffmanPair, 1 << kLookBits> pairs;
-
-  void Build(const JHUFF_TBL& table);
-  const HuffmanPair& Look(uint64_t bits) const { return pairs[bits >> (64 - kLookBits)]; }
-};
-
-void HuffmanPairs::Build(const JHUFF_TBL& table) {
-  if (!codes.Build(table, false)) return;
-  for (size_t at = 0; at < pairs.size(); ++at) {
-    const HuffmanEntry one = codes[at];
-    HuffmanPair& pair = pairs[at];
-    pair = {};
-    if (!one.is_whole()) continue;
-    const auto length = static_cast<uint8_t>(one.length());
-    pair = {one.value, one.value, one.run, 0, length, length};
-    if (one.run == kToTheEnd) continue;  // what follows belongs to another block
-    // Bits that are not known are zeros here; what is whole without them is so with any.
-    const HuffmanEntry two = codes[(at << length) % pairs.size()];
-    if (!two.is_whole() || length + two.length() > kLookBits) continue;
-    pair.second = two.value;
-    pair.step = static_cast<uint8_t>(1 + two.run);
-    pair.bits = static_cast<uint8_t>(length + two.length());
-  }
-}
 
 /// The next bits, from the upper end on; below the first `count` of them stand those that follow, or zeros.
 struct HuffmanBits {
@@ -506,8 +372,59 @@ boolean JpegHuffman::State::OnMcuWithBmi2(j_decompress_ptr jpeg, JBLOCKROW* to) 
 JpegHuffman::JpegHuffman() = default;
 JpegHuffman::~JpegHuffman() = default;
 
+namespace {
+
+/// The part of the address space where a library has its code.
+struct CodeRange {
+  uintptr_t first = 0;
+  uintptr_t end = 0;
+
+  template <typename Function>
+  bool Has(Function* function) const {
+    const auto address = reinterpret_cast<uintptr_t>(function);
+    return first <= address && address < end;
+  }
+};
+
+/// The code of the library to which the address belongs; empty if it belongs to none.
+CodeRange CodeAround(uintptr_t address) {
+  struct Search {
+    uintptr_t address;
+    CodeRange found;
+  } search{address, {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* library, size_t, void* data) {
+        auto* const wanted = static_cast<Search*>(data);
+        for (size_t i = 0; i < library->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& segment = library->dlpi_phdr[i];
+          const CodeRange range{library->dlpi_addr + segment.p_vaddr,
+                                library->dlpi_addr + segment.p_vaddr + segment.p_memsz};
+          if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
+          if (wanted->address < range.first || wanted->address >= range.end) continue;
+          wanted->found = range;
+          return 1;
+        }
+        return 0;
+      },
+      &search);
+  return search.found;
+}
+
+/// Whether the insides of this libjpeg are those of the header that this was compiled with. A libjpeg of another
+/// version may have them elsewhere, and there are no functions of libjpeg where this one has them. (It does not say its
+/// version at run time.)
+bool HasKnownInsides(const jpeg_decompress_struct& jpeg) {
+  // Programs may exchange these functions, too, but nobody exchanges those of its memory: they tell where libjpeg is.
+  static const CodeRange code = CodeAround(reinterpret_cast<uintptr_t>(jpeg.mem->alloc_small));
+  return code.Has(jpeg.entropy->start_pass) && code.Has(jpeg.entropy->decode_mcu) &&
+         code.Has(jpeg.marker->read_restart_marker);
+}
+
+}  // namespace
+
 bool JpegHuffman::TakeOver(jpeg_decompress_struct* jpeg) {
   if (jpeg->progressive_mode || jpeg->arith_code || jpeg_has_multiple_scans(jpeg)) return false;
+  if (!HasKnownInsides(*jpeg)) return false;
 #if LIBJPEG_TURBO_VERSION_NUMBER >= 2001090  // 3.0 and its previews also decode lossless JPEGs, in another way
   if (jpeg->master->lossless) return false;
 #endif

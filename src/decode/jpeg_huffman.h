@@ -17,10 +17,10 @@ class JpegHuffman {
   ~JpegHuffman();
 
   /// Decodes the codes of the image, which jpeg_start_decompress has just prepared, from now on. Its source must be
-  /// jpeg_mem_src, and its error manager that of a JpegGuard. An image
-  /// that is not Huffman-coded in a single sequential scan is left to libjpeg's decoder: false. `this` must outlive the
-  /// decoding. From then on a null pointer in place of the blocks of an MCU, as libjpeg's own decoder takes it, passes
-  /// over them.
+  /// jpeg_mem_src, and its error manager that of a JpegGuard. False leaves the image to
+  /// libjpeg's decoder. Either it is not Huffman-coded in a single sequential scan, or the insides of this libjpeg are
+  /// not those of the header at build time. `this` must outlive the decoding. From then on a null pointer in place of
+  /// the blocks of an MCU, as libjpeg's own decoder takes it, passes over them.
   bool TakeOver(jpeg_decompress_struct* jpeg);
 
   /// After TakeOver: only coefficients of MCUs of the columns from `first` to before `end` are wanted, since libjpeg

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 
+#include "decode/jpeg_guard.h"
+#include "decode/jpeg_internal.h"
 #include "decode/testing/jpeg_both_ways.h"
 #include "decode/testing/test_images.h"
 
@@ -94,6 +97,35 @@ TEST(JpegHuffmanTest, IsNotSureOfDoubledBytes) {
   const JpegPixels ours = ReadJpegPixels(AsBytes(jpeg), 1, &huffman);
   EXPECT_TRUE(ours.ok) << ours.status;
   EXPECT_FALSE(ours.sure);
+}
+
+// In a libjpeg of another version, something else than its functions is where this one has them.
+TEST(JpegHuffmanTest, LeavesALibjpegOfOtherInsidesAlone) {
+  const std::string bytes = MakeJpeg(83, 45, {});
+  JpegGuard guard;
+  jpeg_decompress_struct jpeg{};
+  guard.Attach(reinterpret_cast<j_common_ptr>(&jpeg));
+  EXPECT_TRUE(guard.Run([&] {
+    jpeg_create_decompress(&jpeg);
+    jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+    jpeg_read_header(&jpeg, TRUE);
+    jpeg_start_decompress(&jpeg);
+    JpegHuffman huffman;
+    const auto takes_over_with = [&](auto* member, const void* other) {
+      const auto before = *member;
+      std::memcpy(member, &other, sizeof other);
+      const bool taken_over = huffman.TakeOver(&jpeg);
+      *member = before;
+      return taken_over;
+    };
+    EXPECT_FALSE(takes_over_with(&jpeg.entropy->decode_mcu, nullptr));
+    EXPECT_FALSE(takes_over_with(&jpeg.entropy->decode_mcu, &jpeg));
+    EXPECT_FALSE(takes_over_with(&jpeg.entropy->start_pass, &jpeg));
+    EXPECT_FALSE(takes_over_with(&jpeg.marker->read_restart_marker, &jpeg));
+    EXPECT_TRUE(huffman.TakeOver(&jpeg));
+    jpeg_abort_decompress(&jpeg);
+  }));
+  jpeg_destroy_decompress(&jpeg);
 }
 
 TEST(JpegHuffmanTest, FindsTheDamageThatLibjpegFinds) {

@@ -16,6 +16,8 @@ namespace {
 
 // Of a small file no more is held than it needs.
 constexpr uint64_t kFirstRoom = uint64_t{128} << 10;
+// A disk writes so many bytes at a time about as fast as more.
+constexpr uint64_t kKeptBytes = uint64_t{2} << 20;
 
 }  // namespace
 
@@ -24,6 +26,8 @@ struct FileUpload::Part {
   Buffer bytes;
   uint64_t filled = 0;
   uint64_t most = 0;  // bytes of a full one
+  bool arrived = false;
+  int keeping = 0;  // calls of a Keep that read it
 };
 
 FileUpload::FileUpload(ObjectStore& store, MemoryBudget& memory, std::string key, PutOptions options,
@@ -40,7 +44,7 @@ FileUpload::FileUpload(ObjectStore& store, MemoryBudget& memory, std::string key
 FileUpload::~FileUpload() {
   stop_.request_stop();
   Lock lock(mutex_);
-  changed_.wait(lock, [this] { return in_flight_ == 0; });
+  changed_.wait(lock, [this] { return in_flight_ == 0 && keeping_ == 0; });
 }
 
 uint64_t FileUpload::written() const {
@@ -94,7 +98,7 @@ absl::Status FileUpload::WaitWhileAnswered(Lock& lock, const Patience& patience,
   }
 }
 
-absl::StatusOr<size_t> FileUpload::Write(uint64_t offset, ByteSpan bytes, const Patience& patience) {
+absl::StatusOr<size_t> FileUpload::Write(uint64_t offset, ByteSpan bytes, const Patience& patience, const Keep& keep) {
   Lock lock(mutex_);
   RETURN_IF_ERROR(CheckOpen());
   if (offset != written_) {
@@ -117,8 +121,41 @@ absl::StatusOr<size_t> FileUpload::Write(uint64_t offset, ByteSpan bytes, const 
     part_->filled += take;
     written_ += take;
     bytes = bytes.subspan(take);
+    PassToKeep(keep);
   }
   return wanted - bytes.size();
+}
+
+// Only of a part that has all its memory: what is smaller moves.
+void FileUpload::PassToKeep(const Keep& keep) {
+  if (!keep) kept_ = written_;
+  if (part_->bytes.size() < part_->most) return;
+  const uint64_t end = part_->filled == part_->most ? written_ : written_ / kKeptBytes * kKeptBytes;
+  if (end <= kept_) return;
+  ++keeping_;
+  ++part_->keeping;
+  const ByteSpan bytes = ByteSpan(part_->bytes.span()).subspan(kept_ - (written_ - part_->filled), end - kept_);
+  keep(std::exchange(kept_, end), bytes, [this, part = part_] {
+    std::lock_guard lock(mutex_);
+    --keeping_;
+    if (--part->keeping == 0 && part->arrived) {
+      --lingering_;
+      Recycle(part);
+    }
+    ++answered_;
+    changed_.notify_all();  // under the lock: the owner may be gone right after
+  });
+}
+
+ByteSpan FileUpload::Unkept() const {
+  std::lock_guard lock(mutex_);
+  if (part_ == nullptr) return {};
+  return ByteSpan(part_->bytes.span()).subspan(part_->filled - (written_ - kept_), written_ - kept_);
+}
+
+void FileUpload::SetKept() {
+  std::lock_guard lock(mutex_);
+  kept_ = written_;
 }
 
 void FileUpload::Patch(uint64_t offset, ByteSpan bytes) {
@@ -173,14 +210,14 @@ absl::StatusOr<std::shared_ptr<FileUpload::Part>> FileUpload::TakeRoom(Lock& loc
   auto part = std::make_shared<Part>();
   const absl::Status waited = WaitWhileAnswered(lock, patience, [&] {
     if (!status_.ok() || phase_ != Phase::kOpen) return true;
-    if (in_flight_ >= PartsHeld(bytes)) return false;
+    if (in_flight_ + lingering_ >= PartsHeld(bytes)) return false;
     if (const std::shared_ptr<Part> spare = std::exchange(spare_, nullptr);
         spare != nullptr && spare->bytes.size() == room) {
       part = spare;
       return true;
     }
     // The memory of parts in flight comes back by itself; blocks go only if nothing else will.
-    if (in_flight_ > 0) return memory_.TryExtend(&part->memory, room);
+    if (in_flight_ + lingering_ > 0) return memory_.TryExtend(&part->memory, room);
     (void)Reserve(*part, room);
     return true;
   });
@@ -190,6 +227,7 @@ absl::StatusOr<std::shared_ptr<FileUpload::Part>> FileUpload::TakeRoom(Lock& loc
   if (part->bytes.size() != room) part->bytes = Buffer(room);
   part->filled = 0;
   part->most = bytes;
+  part->arrived = false;
   return part;
 }
 
@@ -237,15 +275,24 @@ void FileUpload::Send(Lock& lock, size_t index, const std::shared_ptr<Part>& par
   writer.Write(index, offset, ByteSpan(part->bytes.span()).first(part->filled), std::nullopt,
                [this, index, part](absl::Status status) {
                  std::lock_guard callback_lock(mutex_);
-                 if (KeepsSpare(*part)) {
-                   spare_ = part;
+                 part->arrived = true;
+                 if (part->keeping > 0) {
+                   ++lingering_;
                  } else {
-                   part->bytes = Buffer();
-                   part->memory = Reservation();  // before a writer that waits for room looks
+                   Recycle(part);
                  }
                  OnSent(index, std::move(status));
                });
   lock.lock();
+}
+
+void FileUpload::Recycle(const std::shared_ptr<Part>& part) {
+  if (KeepsSpare(*part)) {
+    spare_ = part;
+  } else {
+    part->bytes = Buffer();
+    part->memory = Reservation();  // before a writer that waits for room looks
+  }
 }
 
 // While the program writes on, and the budget has much left.
@@ -280,6 +327,7 @@ absl::Status FileUpload::LoadRest(Lock& lock, uint64_t bytes, const Load& load, 
     if (!loaded.ok()) return Fail(std::move(loaded));
     part->filled += take;
     written_ += take;
+    kept_ = written_;  // it came from there
   }
   return absl::OkStatus();
 }
@@ -389,7 +437,7 @@ absl::StatusOr<ObjectInfo> FileUpload::FinishCopied(const std::vector<WrittenCon
     for (size_t index = 0; index < pieces.size(); ++index) {
       if (!pieces[index].copied) RETURN_IF_ERROR(SendLoaded(lock, index, load, patience));
     }
-    written_ = pieces.back().range.end();
+    kept_ = written_ = pieces.back().range.end();
   }
   return End(lock, patience);
 }
@@ -408,7 +456,7 @@ absl::StatusOr<ObjectInfo> FileUpload::FinishPieces(const std::vector<WrittenCon
     lock.lock();
     if (!loaded.ok()) return Fail(std::move(loaded));
     part->filled = range.length;
-    written_ = range.end();
+    kept_ = written_ = range.end();
     part_ = part;
     if (!is_put) SendPart(lock);
   }

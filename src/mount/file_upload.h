@@ -32,6 +32,9 @@ class FileUpload {
   using MakeRoom = std::function<uint64_t(uint64_t bytes)>;
   /// Reads bytes of the file, as it is now.
   using Load = std::function<absl::Status(uint64_t offset, MutableByteSpan into)>;
+  /// Gets the bytes of parts for the staging file, in the order of the file. `done` is to be called, by another thread,
+  /// when it does not need them any more.
+  using Keep = std::function<void(uint64_t offset, ByteSpan bytes, std::function<void()> done)>;
 
   /// The store and the budget, which holds the parts, must outlive it. `make_room` is asked if the budget has no room
   /// for a part. PutOptions::stop is its own.
@@ -45,7 +48,13 @@ class FileUpload {
   /// How many bytes were taken: all, unless it was interrupted. EINVAL if `offset` is not where the bytes before ended,
   /// EIO after Finish, ENOMEM if the budget has no room for a part, and the errors of the store, as soon as they are
   /// known.
-  absl::StatusOr<size_t> Write(uint64_t offset, ByteSpan bytes, const Patience& patience);
+  /// `keep` gets them from the memory of their part, in steps of kKeptBytes and with its end.
+  absl::StatusOr<size_t> Write(uint64_t offset, ByteSpan bytes, const Patience& patience, const Keep& keep = nullptr);
+  /// The bytes that were written last, and have not got to `keep` yet. With the lock of no one: no Write may be on its
+  /// way.
+  ByteSpan Unkept() const;
+  /// The caller has kept these itself.
+  void SetKept();
 
   /// Bytes that were taken before are others now. `range` ends at written() or before.
   void Patch(uint64_t offset, ByteSpan bytes);
@@ -95,6 +104,8 @@ class FileUpload {
   absl::Status OpenWriter();
   absl::Status SendFullPart(Lock& lock);
   void SendPart(Lock& lock);
+  void PassToKeep(const Keep& keep);
+  void Recycle(const std::shared_ptr<Part>& part);
   void Send(Lock& lock, size_t index, const std::shared_ptr<Part>& part);
   void OnSent(size_t index, absl::Status status);
   bool KeepsSpare(const Part& part) const;
@@ -125,8 +136,11 @@ class FileUpload {
       spare_;  // memory of one that has arrived: to get as much of the system costs more than to fill it
   std::vector<SentPiece> sent_;
   int in_flight_ = 0;      // parts, and the call that ends it
+  int keeping_ = 0;        // calls of a Keep that are not done
+  int lingering_ = 0;      // parts that have arrived, and a Keep still needs
   uint64_t answered_ = 0;  // calls
   uint64_t written_ = 0;   // bytes that were taken
+  uint64_t kept_ = 0;      // of these, so many are kept, or a Keep has got them
   std::unique_ptr<PieceWriter> writer_;
   std::optional<absl::StatusOr<ObjectInfo>> result_;
 };

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,6 +70,45 @@ TEST_F(FileUploadTest, FilesOfAnySizeAppearWholeAndAtTheEnd) {
     EXPECT_EQ(memory_.used(), 0u);
     ASSERT_TRUE(DeleteBlocking(store_, "k").ok());
   }
+}
+
+// A part's memory stays as long as the one who keeps it needs it, and counts as held.
+TEST_F(FileUploadTest, EachByteIsPassedToBeKeptOnceAndInOrder) {
+  const std::string text = RandomText(30 << 20);
+  FileUpload upload(store_, memory_, "k", {});
+  std::mutex mutex;
+  std::vector<std::function<void()>> done;
+  uint64_t next = 0;
+  const FileUpload::Keep keep = [&](uint64_t offset, ByteSpan bytes, std::function<void()> is_done) {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(offset, next);
+    EXPECT_TRUE(AsText(bytes) == std::string_view(text).substr(offset, bytes.size()));
+    next = offset + bytes.size();
+    done.push_back(std::move(is_done));
+  };
+  std::jthread disk([&](const std::stop_token& stop) {
+    for (bool is_last = false; !is_last;) {
+      is_last = stop.stop_requested();
+      std::vector<std::function<void()>> now;
+      {
+        const std::lock_guard lock(mutex);
+        now.swap(done);
+      }
+      for (const auto& call : now) call();
+      std::this_thread::yield();
+    }
+  });
+  for (size_t at = 0; at < text.size();) {
+    const absl::StatusOr<size_t> taken = upload.Write(at, AsBytes(text.substr(at, 100'000)), Long(), keep);
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    at += *taken;
+    const ByteSpan rest = upload.Unkept();
+    EXPECT_TRUE(AsText(rest) == std::string_view(text).substr(next, at - next));
+  }
+  upload.SetKept();
+  EXPECT_TRUE(upload.Unkept().empty());
+  ASSERT_TRUE(upload.Finish(Long()).ok());
+  EXPECT_TRUE(Stored() == text);
 }
 
 TEST_F(FileUploadTest, AFileOfOnePartIsOnePut) {

@@ -330,7 +330,7 @@ void Mount::Server::ForgetName(const WrittenFile& file) {
 
 // With --write-back, a file that was closed goes to the store later. False if it has to go now.
 bool Mount::Server::Defer(const std::shared_ptr<WrittenFile>& file) {
-  if (write_back_ == nullptr || !file->can_wait()) return false;
+  if (write_back_ == nullptr || !file->CanWait(ReleasePatience())) return false;
   file->set_deferred();
   write_back_->Add(file);
   return true;

@@ -29,6 +29,9 @@ namespace {
 namespace fs = std::filesystem;
 using RecordJson = nlohmann::ordered_json;
 
+constexpr size_t kPage = 4096;
+// Bytes that wait to be written in the background: beyond that, the disk is slower than those who write.
+constexpr uint64_t kMostWaiting = uint64_t{16} << 20;
 constexpr const char* kStagingName = "millrace-staging-1";  // its number is that of the format
 constexpr const char* kOwnerName = "owner";
 constexpr const char* kBytesSuffix = ".bytes";
@@ -169,8 +172,13 @@ absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::st
   if (most_bytes == 0) {
     ASSIGN_OR_RETURN(most_bytes, HalfOfFree(own.path));
   }
-  return std::unique_ptr<StagingFolder>(
+  std::unique_ptr<StagingFolder> made(
       new StagingFolder(std::move(own), std::move(opened), std::move(lock), most_bytes));
+  try {
+    made->later_ = std::make_unique<ThreadPool>(1, "staging");
+  } catch (const std::system_error&) {  // no thread: programs that write wait for the disk
+  }
+  return made;
 }
 
 absl::StatusOr<std::vector<LeftFile>> StagingFolder::ListLeft(const std::string& folder) {
@@ -207,6 +215,7 @@ absl::StatusOr<std::unique_ptr<StagingFile>> StagingFolder::NewFile() {
 }
 
 StagingFile::~StagingFile() {
+  (void)Settle();
   if (kept_) return;
   folder_.used_ -= held_;
   unlink(path_.c_str());
@@ -233,6 +242,63 @@ absl::Status StagingFile::Write(uint64_t offset, ByteSpan bytes) const {
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return absl::OkStatus();
+}
+
+// By O_DIRECT, whole pages; what is not whole goes the other way. File systems that do not do that are found out once.
+absl::Status StagingFile::WritePastCache(uint64_t offset, ByteSpan bytes) {
+  if (is_direct_ && !direct_) {
+    constexpr int kFlags = O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC;
+    direct_ = UniqueFd(openat(folder_.opened_.get(), fs::path(path_).filename().c_str(), kFlags));
+    is_direct_ = static_cast<bool>(direct_);
+  }
+  const uint64_t head = (kPage - offset % kPage) % kPage;
+  const bool is_aligned = (reinterpret_cast<uintptr_t>(bytes.data()) + head) % kPage == 0;
+  if (!is_direct_ || !is_aligned || bytes.size() < head + kPage) return Write(offset, bytes);
+  RETURN_IF_ERROR(Write(offset, bytes.first(head)));
+  offset += head;
+  bytes = bytes.subspan(head);
+  while (bytes.size() >= kPage) {
+    const ByteSpan pages = bytes.first(bytes.size() / kPage * kPage);
+    const ssize_t n = pwrite(direct_.get(), pages.data(), pages.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL) is_direct_ = false;
+    if (n < static_cast<ssize_t>(kPage)) break;  // the other way finds out why
+    const uint64_t whole = static_cast<uint64_t>(n) / kPage * kPage;
+    offset += whole;
+    bytes = bytes.subspan(whole);
+  }
+  return Write(offset, bytes);
+}
+
+void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, std::function<void()> done) {
+  folder_.waiting_ += bytes.size();
+  {
+    const std::lock_guard lock(mutex_);
+    ++waiting_;
+  }
+  folder_.later_->Submit([this, offset, bytes, done = std::move(done)] {
+    bool is_after_gap = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_after_gap = !failed_.empty();
+    }
+    // The kernel takes much at once, as long as it has memory, while a slow disk would hold up the program.
+    const bool is_behind = folder_.waiting_ > kMostWaiting;
+    absl::Status status = absl::ResourceExhaustedError("bytes before it are missing");
+    if (!is_after_gap) status = is_behind ? Write(offset, bytes) : WritePastCache(offset, bytes);
+    folder_.waiting_ -= bytes.size();
+    done();
+    const std::lock_guard lock(mutex_);
+    if (!status.ok()) failed_.push_back({offset, bytes.size()});
+    --waiting_;
+    written_.notify_all();  // under the lock: the file may be gone right after
+  });
+}
+
+std::vector<ByteRange> StagingFile::Settle() {
+  std::unique_lock lock(mutex_);
+  written_.wait(lock, [this] { return waiting_ == 0; });
+  return std::exchange(failed_, {});
 }
 
 absl::Status StagingFile::Read(uint64_t offset, MutableByteSpan into) const {

@@ -1,14 +1,18 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/own_folder.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 #include "base/unique_fd.h"
 
 namespace millrace {
@@ -53,6 +57,8 @@ class StagingFolder {
   uint64_t most_bytes() const { return most_bytes_; }
   uint64_t used_bytes() const { return used_; }
   absl::StatusOr<std::unique_ptr<StagingFile>> NewFile();
+  /// WriteLater can be called: the machine has allowed a thread for it.
+  bool writes_later() const { return later_ != nullptr; }
 
  private:
   friend class StagingFile;
@@ -66,9 +72,12 @@ class StagingFolder {
   const uint64_t most_bytes_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> next_{0};
+  std::atomic<uint64_t> waiting_{0};   // bytes of WriteLater that are not written yet
+  std::unique_ptr<ThreadPool> later_;  // one thread, so what WriteLater got is written in its order
 };
 
-/// The bytes of one file, sparse. Removed when it is destroyed, unless it is kept. Thread-safe, but for Hold and Note.
+/// The bytes of one file, sparse. Removed when it is destroyed, unless it is kept. Thread-safe, but for Hold, Note and
+/// WriteLater.
 class StagingFile {
  public:
   ~StagingFile();
@@ -79,6 +88,12 @@ class StagingFile {
   bool Hold(uint64_t bytes);
   /// ResourceExhausted if the disk is full.
   absl::Status Write(uint64_t offset, ByteSpan bytes) const;
+  /// The same in the background and, if the disk keeps up, past the kernel's page cache: to copy the bytes there costs
+  /// more than to write them. They must stay until `done` is called. The folder must be one that writes_later().
+  /// Until Settle returns, no other call may concern the range.
+  void WriteLater(uint64_t offset, ByteSpan bytes, std::function<void()> done);
+  /// Waits for what WriteLater got. Returns the ranges that could not be written since the last call.
+  std::vector<ByteRange> Settle();
   absl::Status Read(uint64_t offset, MutableByteSpan into) const;
   /// Bytes behind it are dropped, and a gap reads as zeros.
   absl::Status Resize(uint64_t size) const;
@@ -101,9 +116,17 @@ class StagingFile {
   StagingFile(StagingFolder& folder, std::string path, UniqueFd fd)
       : folder_(folder), path_(std::move(path)), fd_(std::move(fd)) {}
 
+  absl::Status WritePastCache(uint64_t offset, ByteSpan bytes);
+
   StagingFolder& folder_;
   const std::string path_;
   const UniqueFd fd_;
+  UniqueFd direct_{-1};  // the folder's thread has it
+  bool is_direct_ = true;
+  std::mutex mutex_;
+  std::condition_variable written_;
+  int waiting_ = 0;  // calls of WriteLater
+  std::vector<ByteRange> failed_;
   uint64_t held_ = 0;
   bool noted_ = false;
   bool kept_ = false;

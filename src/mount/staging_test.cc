@@ -2,12 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "base/buffer.h"
 #include "store/testing/temp_folder.h"
 
 namespace millrace {
@@ -51,6 +56,45 @@ TEST_F(StagingTest, AFileIsSparseAndGoesWithItsOwner) {
     EXPECT_THAT(Left(), IsEmpty());  // its mount lives
   }
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// Whole pages and others, from the middle of pages and from unaligned memory.
+TEST_F(StagingTest, WhatIsWrittenLaterIsThereWhenItHasSettled) {
+  const auto staging = Open(100 << 20);
+  ASSERT_TRUE(staging->writes_later());
+  const auto file = *staging->NewFile();
+  Buffer bytes(8 << 20);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes.data()[i] = static_cast<std::byte>(i * 2654435761U >> 24);
+  std::atomic<int> done = 0;
+  const std::vector<size_t> ends = {1, 4096, 10'000, 12'288, 2 << 20, (2 << 20) + 5, (4 << 20) + 9000, bytes.size()};
+  size_t at = 0;
+  for (const size_t end : ends) {
+    file->WriteLater(at, ByteSpan(bytes.span()).subspan(at, end - at), [&] { ++done; });
+    at = end;
+  }
+  file->WriteLater(at + 3, ByteSpan(bytes.span()).subspan(1, 9000), [&] { ++done; });
+  EXPECT_TRUE(file->Settle().empty());
+  EXPECT_EQ(done, 9);
+  EXPECT_TRUE(ReadAll(*file, 0, at) == AsText(bytes.span()));
+  EXPECT_TRUE(ReadAll(*file, at, 9003) == std::string(3, '\0') + std::string(AsText(bytes.span()).substr(1, 9000)));
+}
+
+TEST_F(StagingTest, WhatADiskDoesNotTakeIsSaidOnce) {
+  const auto staging = Open(100 << 20);
+  const auto file = *staging->NewFile();
+  const Buffer bytes(2 << 20);
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small { 1 << 20, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  file->WriteLater(0, bytes.span().first(1000), [] {});
+  file->WriteLater(4096, bytes.span(), [] {});
+  const std::vector<ByteRange> failed = file->Settle();
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(failed, ::testing::ElementsAre(ByteRange{4096, bytes.size()}));
+  EXPECT_THAT(file->Settle(), IsEmpty());
 }
 
 TEST_F(StagingTest, ThereIsOnlySoMuchRoom) {

@@ -18,8 +18,6 @@ namespace {
 
 // Bytes of a version that are fetched at a time, for the staging file or for a commit.
 constexpr size_t kFetchBytes = size_t{1} << 20;
-// A file that changes so many of its parts after they were sent is not written front to back.
-constexpr int kMostPatches = 64;
 // An object that is changed in part is put together by the store from pieces of at least, and about, so many bytes of
 // the version before.
 constexpr uint64_t kLeastCopied = uint64_t{5} << 20;
@@ -29,29 +27,14 @@ constexpr uint64_t kMostCompared = uint64_t{256} << 20;
 // A program that syncs after each line publishes for one part in twenty of the time.
 constexpr int kPauseOfPublish = 19;
 constexpr std::chrono::seconds kPublishAppended{1};
+// The calls of programs have ended by then, but for one that hangs.
+constexpr std::chrono::seconds kParkPatience{5};
 
 bool IsRefusal(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsAlreadyExists(status) || absl::IsNotFound(status);
 }
 
 }  // namespace
-
-/// The right of one call to change the file.
-class WrittenFile::Turn {
- public:
-  explicit Turn(WrittenFile* file) : file_(file) {}
-  Turn(Turn&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
-  Turn& operator=(Turn&&) = delete;
-  ~Turn() {
-    if (file_ == nullptr) return;
-    std::lock_guard lock(file_->mutex_);
-    file_->has_turn_ = false;
-    file_->turn_over_.notify_all();
-  }
-
- private:
-  WrittenFile* file_;
-};
 
 WrittenFile::WrittenFile(const Services& services, std::string key)
     : services_(services), key_(std::move(key)), uri_(services.store.Uri(key_)), modified_ms_(UnixMilliseconds()) {
@@ -115,178 +98,6 @@ void WrittenFile::Changed() {
   set_time_ = false;
 }
 
-absl::Status WrittenFile::NoRoom() const {
-  return RefusedWith(ENOSPC, fmt::format("{}: the staging folder has no room, so the file can only be written from its "
-                                         "beginning to its end; raise --staging-size",
-                                         uri_));
-}
-
-// ---- Writing
-
-PutOptions WrittenFile::Condition() const {
-  PutOptions options;
-  options.only_if_absent = !in_store_;
-  if (in_store_ && services_.store.traits().holds_if_match) options.if_match = base_.etag;
-  if (set_time_) options.modified_ms = modified_ms_;
-  options.most_mode &= mode_;
-  return options;
-}
-
-void WrittenFile::BeginStream() {
-  upload_ = std::make_unique<FileUpload>(services_.store, services_.memory, key_, Condition(), services_.make_room);
-}
-
-absl::StatusOr<size_t> WrittenFile::Write(uint64_t offset, ByteSpan bytes, const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
-  RETURN_IF_ERROR(SettleCommit(patience));
-  if (bytes.empty()) return size_t{0};
-  // Nothing of a version is part of the file, and nothing was written yet.
-  if (upload_ == nullptr && content_.size() == 0) BeginStream();
-  if (services_.staging == nullptr || (upload_ != nullptr && offset == upload_->written())) {
-    return WriteStream(offset, bytes, patience);
-  }
-  RETURN_IF_ERROR(WriteStaged(offset, bytes, patience));
-  return bytes.size();
-}
-
-// Behind what the stream has.
-absl::StatusOr<size_t> WrittenFile::WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience) {
-  const bool kept = services_.staging != nullptr && Stage(offset, bytes);
-  absl::StatusOr<size_t> taken = upload_->Write(offset, bytes, patience);
-  if (!taken.ok() && !absl::IsCancelled(taken.status()) && kept && !content_.has_lost()) {
-    // The store will be asked again by the commit, with what lies in the staging file.
-    upload_.reset();
-    taken = bytes.size();
-  }
-  if (!taken.ok()) {
-    std::lock_guard lock(mutex_);
-    if (!absl::IsCancelled(taken.status())) failed_ = taken.status();
-    return taken.status();
-  }
-  std::lock_guard lock(mutex_);
-  content_.Wrote({offset, *taken}, kept);
-  Changed();
-  return taken;
-}
-
-// The bytes that a part has, and that are lost, are needed when it is sent again.
-absl::Status WrittenFile::CheckNotLost(ByteRange range, uint64_t offset, size_t bytes) {
-  for (const WrittenContent::Part& part : content_.Parts(range)) {
-    if (part.where != WrittenContent::Where::kLost) continue;
-    if (part.range.offset < offset || part.range.end() > offset + bytes) return NoRoom();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WrittenFile::WriteStaged(uint64_t offset, ByteSpan bytes, const Patience& patience) {
-  const uint64_t end = offset + bytes.size();
-  const uint64_t streamed = upload_ == nullptr ? 0 : upload_->written();
-  for (uint64_t at = offset; at < std::min(end, streamed);) {
-    const ByteRange sent = upload_->SentPart(at);
-    if (sent.length == 0) break;
-    RETURN_IF_ERROR(CheckNotLost(sent, offset, bytes.size()));
-    at = sent.end();
-  }
-  const bool kept = Stage(offset, bytes);
-  // Bytes that are not sent yet are changed where they are.
-  const bool is_unsent = upload_ != nullptr && offset >= upload_->sent() && end <= streamed;
-  if (!kept && !is_unsent) return NoRoom();
-  if (offset < streamed && !content_.has_lost() && ++patches_ > kMostPatches) {
-    upload_.reset();  // it is not written front to back, so parts are sent once, by the commit
-  } else if (offset < streamed) {
-    upload_->Patch(offset, bytes.first(std::min(end, streamed) - offset));
-  }
-  if (upload_ != nullptr && offset < streamed && end > streamed && !content_.has_lost()) {
-    // The stream continues behind that. If it fails, the commit sends all again.
-    const absl::StatusOr<size_t> taken =
-        upload_->Write(streamed, bytes.subspan(streamed - offset), {patience.deadline, {}});
-    if (!taken.ok()) upload_.reset();
-  }
-  std::lock_guard lock(mutex_);
-  content_.Wrote({offset, bytes.size()}, kept);
-  Changed();
-  return absl::OkStatus();
-}
-
-bool WrittenFile::MakeStagingFile() {
-  std::lock_guard lock(mutex_);
-  if (file_ != nullptr && (file_->noted() || unlinked_)) return true;
-  absl::Status status;
-  if (file_ == nullptr) {
-    absl::StatusOr<std::unique_ptr<StagingFile>> made = services_.staging->NewFile();
-    status = made.status();
-    if (made.ok()) file_ = *std::move(made);
-  }
-  if (status.ok()) status = file_->Note(RecordLocked(), /*synced=*/false);
-  if (!status.ok()) Log(LogLevel::kWarning, "mount", std::string(ToStd(status.message())));
-  return status.ok();
-}
-
-// Into the staging file. False if there is no room.
-bool WrittenFile::Stage(uint64_t offset, ByteSpan bytes) {
-  if (!MakeStagingFile()) return false;
-  const uint64_t more = content_.BytesToStage({offset, bytes.size()});
-  for (;;) {
-    absl::Status written = absl::ResourceExhaustedError("--staging-size is used up");
-    if (file_->Hold(content_.local_bytes() + more)) written = file_->Write(offset, bytes);
-    if (written.ok()) return true;
-    if (!DropArrived()) {
-      if (!std::exchange(full_, true)) {
-        Log(LogLevel::kWarning, "mount",
-            fmt::format("{}: the staging folder has no room for it ({}); it can only be written to its end now", uri_,
-                        ToStd(written.message())));
-      }
-      (void)file_->Hold(content_.local_bytes());
-      return false;
-    }
-  }
-}
-
-// Parts of the stream that the store has, and a program is not likely to change, make room. False if there are none.
-bool WrittenFile::DropArrived() {
-  if (upload_ == nullptr) return false;
-  std::lock_guard lock(mutex_);
-  const uint64_t before = content_.local_bytes();
-  for (const ByteRange& range : upload_->ArrivedParts()) {
-    content_.Lose(range);
-    file_->Drop(range);
-  }
-  const uint64_t after = content_.local_bytes();
-  (void)file_->Hold(after);
-  if (after < before) (void)file_->Note(RecordLocked(), /*synced=*/false);
-  return after < before;
-}
-
-absl::Status WrittenFile::Truncate(uint64_t size, const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
-  RETURN_IF_ERROR(SettleCommit(patience));
-  if (size == content_.size() && services_.staging != nullptr) return absl::OkStatus();
-  if (services_.staging == nullptr && size != 0) {
-    return RefusedWith(EOPNOTSUPP, uri_ + ": is neither cut nor extended by a mount with --no-staging");
-  }
-  if (upload_ != nullptr && size < upload_->written()) {
-    if (size > 0 && content_.has_lost()) return NoRoom();
-    upload_.reset();
-  }
-  if (file_ != nullptr) RETURN_IF_ERROR(file_->Resize(size));
-  std::lock_guard lock(mutex_);
-  content_.Truncate(size);
-  if (services_.staging == nullptr) content_.MarkChanged();  // it ends with a commit
-  if (file_ != nullptr) (void)file_->Hold(content_.local_bytes());
-  Changed();
-  return absl::OkStatus();
-}
-
-absl::Status WrittenFile::Clear(ByteRange range, const Patience& patience) {
-  const std::vector<std::byte> zeros(std::min<uint64_t>(range.length, kFetchBytes));
-  while (range.offset < std::min(range.end(), size())) {
-    const uint64_t take = std::min<uint64_t>({zeros.size(), range.length, size() - range.offset});
-    ASSIGN_OR_RETURN(const size_t taken, Write(range.offset, ByteSpan(zeros).first(take), patience));
-    range = {range.offset + taken, range.length - taken};
-  }
-  return absl::OkStatus();
-}
-
 // ---- Reading
 
 absl::StatusOr<FileBytes> WrittenFile::Read(uint64_t offset, size_t size, const Patience& patience) {
@@ -296,7 +107,18 @@ absl::StatusOr<FileBytes> WrittenFile::Read(uint64_t offset, size_t size, const 
   const uint64_t end = std::min<uint64_t>(size_, offset + size);
   if (offset >= end) return FileBytes();
   auto bytes = std::make_shared<Buffer>(end - offset);
-  RETURN_IF_ERROR(ReadInto(offset, bytes->span(), patience));
+  for (;;) {
+    std::optional<Turn> turn;
+    if (unsettled_) {
+      ASSIGN_OR_RETURN(Turn taken, TakeTurn(patience));
+      turn.emplace(std::move(taken));
+      SettleStaged();
+    }
+    absl::Status read = ReadInto(offset, bytes->span(), patience);
+    if (!read.ok() && !turn && unsettled_) continue;  // it was cut and written meanwhile
+    RETURN_IF_ERROR(read);
+    break;
+  }
   return FileBytes{.parts = {bytes->span()}, .owners = {bytes}};
 }
 
@@ -422,6 +244,7 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   if (stream_is_done_) return absl::OkStatus();
   RETURN_IF_ERROR(failed_);
   if (!content_.changed() || unlinked_) return absl::OkStatus();
+  SettleStaged();
   absl::StatusOr<ObjectInfo> info = Upload(patience);
   if (absl::IsCancelled(info.status())) return info.status();  // another call goes on
   if (IsRefusal(info.status())) {
@@ -459,7 +282,10 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   return info.status();  // another commit sends all again
 }
 
-bool WrittenFile::can_wait() const {
+bool WrittenFile::CanWait(const Patience& patience) {
+  const absl::StatusOr<Turn> turn = TakeTurn(patience);
+  if (!turn.ok()) return false;
+  SettleStaged();
   std::lock_guard lock(mutex_);
   return failed_.ok() && !content_.has_lost();
 }
@@ -469,6 +295,7 @@ absl::Status WrittenFile::Sync(const Patience& patience) {
   if (stream_is_done_) return absl::OkStatus();
   RETURN_IF_ERROR(failed_);
   if (!content_.changed() || unlinked_) return absl::OkStatus();
+  SettleStaged();
   if (services_.staging == nullptr || content_.has_lost()) return CommitNow(patience);
   synced_ = true;
   if (file_ != nullptr) {
@@ -499,6 +326,7 @@ void WrittenFile::Abandon() {
 
 absl::Status WrittenFile::Fetch(const Patience& patience) {
   ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
+  SettleStaged();
   for (uint64_t at = 0; at < content_.size();) {
     const std::vector<WrittenContent::Part> parts = content_.Parts({at, content_.size() - at});
     const WrittenContent::Part& part = parts.front();
@@ -517,6 +345,7 @@ absl::Status WrittenFile::Fetch(const Patience& patience) {
 absl::StatusOr<std::optional<Node>> WrittenFile::Unlink(const Patience& patience) {
   ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
   RETURN_IF_ERROR(SettleCommit(patience));
+  SettleStaged();
   std::unique_ptr<FileUpload> over;  // its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
@@ -539,9 +368,14 @@ void WrittenFile::DropStaged() {
 
 void WrittenFile::Rename(Node now, const Patience& patience) {
   const absl::StatusOr<Turn> turn = TakeTurn({patience.deadline, {}});
+  if (turn.ok()) SettleStaged();
   std::unique_ptr<FileUpload> over;  // of the other key: its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
+  if (!turn.ok() && unsettled_) {
+    failed_ = RefusedWith(EIO, uri_ + ": was renamed while a call that writes it hangs; write it again");
+    ended_ = true;
+  }
   if (content_.has_lost()) {
     failed_ = RefusedWith(EIO, uri_ + ": was renamed while it was written, and the staging folder had no room for it");
     ended_ = true;
@@ -565,6 +399,8 @@ StagedRecord WrittenFile::RecordLocked() const {
 }
 
 void WrittenFile::Park(const std::string& why) {
+  const absl::StatusOr<Turn> turn = TakeTurn({std::chrono::steady_clock::now() + kParkPatience, {}});
+  if (turn.ok()) SettleStaged();
   std::lock_guard lock(mutex_);
   if (!changed_ || unlinked_) return;
   failed_ = RefusedWith(EIO, why);

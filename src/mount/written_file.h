@@ -67,8 +67,9 @@ class WrittenFile {
   /// Changes are over: it was refused or abandoned, or, without a staging folder, committed.
   bool ended() const { return ended_; }
   bool abandoned() const { return abandoned_; }
-  /// All bytes are in the staging folder or in the store.
-  bool can_wait() const;
+  /// Puts all bytes into the staging folder, for a file that goes to the store later. False if it has to go now: some
+  /// are only in the stream.
+  bool CanWait(const Patience& patience);
   /// A signal that ends its writer does not take back what was written: it was synced or appended to, or a close has
   /// left it for later.
   bool outlives_writer() const { return synced_ || appended_ || deferred_; }
@@ -122,10 +123,27 @@ class WrittenFile {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  class Turn;
+  /// The right of one call to change the file.
+  class Turn {
+   public:
+    explicit Turn(WrittenFile* file) : file_(file) {}
+    Turn(Turn&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn() {
+      if (file_ == nullptr) return;
+      std::lock_guard lock(file_->mutex_);
+      file_->has_turn_ = false;
+      file_->turn_over_.notify_all();
+    }
+
+   private:
+    WrittenFile* file_;
+  };
 
   absl::StatusOr<Turn> TakeTurn(const Patience& patience);
   bool Stage(uint64_t offset, ByteSpan bytes);
+  bool CanStageLater(uint64_t offset, ByteSpan bytes);
+  void SettleStaged();
   bool MakeStagingFile();
   bool DropArrived();
   absl::StatusOr<size_t> WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience);
@@ -162,6 +180,8 @@ class WrittenFile {
   bool kept_ = false;                   // `file_` stays
   bool full_ = false;                   // the log says so already
   int patches_ = 0;                     // writes to bytes that the stream had
+  std::chrono::steady_clock::time_point streamed_at_{};
+  std::atomic<bool> unsettled_{false};  // bytes of the stream are not in the staging file yet
   std::chrono::steady_clock::time_point publish_after_{};
 
   std::atomic<uint64_t> size_{0};

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -87,6 +89,26 @@ class WrittenFileTest : public ::testing::Test {
   std::unique_ptr<StagingFolder> staging_;
   std::unique_ptr<WrittenFile::Services> services_;
 };
+
+// The disk takes no more of a file that is written in one go: it is a stream then, and what is lost is said.
+TEST_F(WrittenFileTest, ADiskThatFailsMeanwhileLeavesTheStream) {
+  Rng rng(2);
+  const std::string text = TextOf(rng, 20 << 20);
+  const auto file = New();
+  ASSERT_EQ(Write(*file, 0, text.substr(0, 100'000)), 0);
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small { 9 << 20, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_EQ(Write(*file, 100'000, text.substr(100'000)), 0);
+  EXPECT_EQ(Read(*file, 0, 1000), text.substr(0, 1000));
+  EXPECT_EQ(Read(*file, 19 << 20, 1000), fmt::format("errno {}", ENOSPC));
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_EQ(Commit(*file), 0);
+  EXPECT_TRUE(Stored() == text);
+}
 
 TEST_F(WrittenFileTest, AnAppendToALargeObjectReadsNothingOfIt) {
   Rng rng(1);

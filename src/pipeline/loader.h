@@ -79,6 +79,9 @@ struct LoaderOptions {
   uint64_t world = 1;
   LastBatch last = LastBatch::kPad;
   std::optional<Position> start;  // absent = the beginning
+  // For a staged loader (staged_loader.h).
+  bool keyed_by_place = false;  // augmentation follows from the place of a sample, in place of its number
+  bool numbered = true;         // false: all samples have the number -1
 
   // With what means. None of these changes what is delivered.
   uint64_t memory_bytes =

@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint64_t kAugmentDomain = 0x6175676d656e7431;  // "augment1"
 constexpr uint64_t kImageDomain = 0x696d616765732d31;    // "images-1"
+constexpr uint64_t kPlaceDomain = 0x706c616365732d31;    // "places-1"
 constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
 constexpr uint64_t kMaxReplacements = 8;
 
@@ -155,8 +156,9 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, const
 // In a mix a sample may come several times in an epoch, each time otherwise. Other images of the sample than "image"
 // are cropped otherwise, too, by their names, so that what else is decoded does not matter.
 uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item, std::string_view image) const {
+  const uint64_t number = plan_.options.keyed_by_place ? place_key_ : source_.SampleOf(item);
   const uint64_t key = plan_.mix ? HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, item, to.draw.turn})
-                                 : HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, source_.SampleOf(item)});
+                                 : HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, number});
   return image == "image" ? key : HashKey(kImageDomain, {key, Xxh3(AsBytes(image))});
 }
 
@@ -220,6 +222,10 @@ absl::Status SampleDecoder::DecodeValue(const BatchRow& to, uint64_t item, size_
 
 absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes) {
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
+  if (plan_.options.keyed_by_place) {
+    RETURN_IF_ERROR(source_.parts()[source_.Find(item).part].index().LookupObject(entry_.object, &object_));
+    place_key_ = HashKey(kPlaceDomain, {Xxh3(AsBytes(object_.key)), entry_.span.offset});
+  }
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
   decoded_.clear();
   odd_images_ = 0;
@@ -239,7 +245,7 @@ absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t i
   if (want_digest) {
     ASSIGN_OR_RETURN(digest, hasher_.Hash(to.epoch, to.position, entry_, bytes, decoded_));
   }
-  to.SetOrigin(source_.SampleOf(item), source_.Find(item).part);
+  to.SetOrigin(plan_.options.numbered ? source_.SampleOf(item) : UINT64_MAX, source_.Find(item).part);
   *to.key = entry_.key;
   return digest;
 }

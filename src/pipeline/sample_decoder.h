@@ -46,6 +46,8 @@ class SampleDecoder final : public RowDecoder {
   uint64_t odd_images_ = 0;  // of the sample in hand
   SampleHasher hasher_;
   IndexedSample entry_;         // of the sample in hand
+  IndexedObject object_;        // the shard of this sample, if its place is its key
+  uint64_t place_key_ = 0;      // the key of this place
   std::string scratch_;         // a value that is not stored as it is
   std::vector<Frame> frames_;   // of the images, by the numbers of their fields
   std::vector<Buffer> pixels_;  // likewise, for the digest of decoded pixels

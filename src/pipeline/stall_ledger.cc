@@ -8,7 +8,7 @@ namespace millrace {
 std::string_view StallCauseName(StallCause cause) {
   constexpr std::array<std::string_view, kStallCauses> kNames{"queue",  "credentials", "connect", "first_byte",
                                                               "body",   "throttling",  "outage",  "budget",
-                                                              "decode", "consumer",    "worker"};
+                                                              "decode", "consumer",    "worker",  "index"};
   return kNames[static_cast<size_t>(cause)];
 }
 

@@ -22,8 +22,9 @@ enum class StallCause : uint8_t {
   kDecode,      // fetched; being decoded and transformed, or waiting for a CPU
   kConsumer,    // decoded work cannot start: the consumer holds all batches
   kWorker,      // a worker of the data service has not sent its rows yet
+  kIndex,       // the next stage of a staged epoch has no index yet
 };
-inline constexpr size_t kStallCauses = 11;
+inline constexpr size_t kStallCauses = 12;
 
 std::string_view StallCauseName(StallCause cause);
 StallCause CauseOf(RequestPhase phase);

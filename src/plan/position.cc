@@ -43,6 +43,10 @@ std::string Quoted(std::string_view text) {
 }  // namespace
 
 std::string Position::ToString() const {
+  if (stage) {
+    return fmt::format("mr{}-{}-{}-{}-{}-{:016x}", kStagedPositionVersion, epoch, consumed, stage->number,
+                       stage->before, fingerprint);
+  }
   return fmt::format("mr{}-{}-{}-{:016x}", kPositionVersion, epoch, consumed, fingerprint);
 }
 
@@ -55,24 +59,27 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
   };
   std::string_view rest = text;
   std::string_view version;
-  std::string_view epoch;
-  std::string_view consumed;
   if (!rest.starts_with("mr")) return malformed();
   rest.remove_prefix(2);
   uint64_t number = 0;
   if (!TakeField(&rest, &version) || !ParseNumber(version, 10, &number)) return malformed();
-  if (number != kPositionVersion) {
+  if (number != kPositionVersion && number != kStagedPositionVersion) {
     return absl::InvalidArgumentError(fmt::format(
         "position {} is of version {} of the order of samples, and this release makes version {}, in which the same "
         "position leads to other samples: go on with a {} release of Millrace, or start again without a position",
         Quoted(text), number, kPositionVersion, number < kPositionVersion ? "former" : "newer"));
   }
   Position position;
-  if (!TakeField(&rest, &epoch) || !ParseNumber(epoch, 10, &position.epoch) || !TakeField(&rest, &consumed) ||
-      !ParseNumber(consumed, 10, &position.consumed) || rest.size() != 16 ||
-      !ParseNumber(rest, 16, &position.fingerprint)) {
-    return malformed();
+  const auto take = [&rest](uint64_t* value) {
+    std::string_view token;
+    return TakeField(&rest, &token) && ParseNumber(token, 10, value);
+  };
+  if (!take(&position.epoch) || !take(&position.consumed)) return malformed();
+  if (number == kStagedPositionVersion) {
+    Position::Stage& stage = position.stage.emplace();
+    if (!take(&stage.number) || !take(&stage.before)) return malformed();
   }
+  if (rest.size() != 16 || !ParseNumber(rest, 16, &position.fingerprint)) return malformed();
   return position;
 }
 

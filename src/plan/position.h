@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,16 +12,31 @@
 
 namespace millrace {
 
+/// The version of positions with a stage, and of the order of staged loaders.
+inline constexpr uint64_t kStagedPositionVersion = 3;
+
+/// The stage of a position, if its epoch is staged.
+struct PositionStage {
+  uint64_t number = 0;
+  uint64_t before = 0;  // samples of the stages before it, in this epoch
+  friend bool operator==(const PositionStage&, const PositionStage&) = default;
+};
+
 /// A place in the stream of samples: what the consumers of all ranks together have received. Written as one short ASCII
 /// string,
 ///
 ///   mr2-<epoch>-<samples consumed in this epoch by all ranks>-<fingerprint, 16 hex digits>
+///   mr3-<epoch>-<samples consumed in this stage by all ranks>-<stage>-<samples before it>-<fingerprint>
 ///
-/// A position that has consumed its whole epoch is written as the start of the next one.
+/// The second form is that of a loader whose first epoch is staged. Epochs after the first one have one stage, 0. A
+/// position that has consumed its whole epoch is written as the start of the next one.
 struct Position {
+  using Stage = PositionStage;
+
   uint64_t epoch = 0;
   uint64_t consumed = 0;
   uint64_t fingerprint = 0;
+  std::optional<Stage> stage = std::nullopt;
 
   std::string ToString() const;
   /// InvalidArgument when the text is not a position or is of a version that this program does not know.

@@ -30,6 +30,22 @@ TEST(Position, RoundTrips) {
   EXPECT_EQ((Position{3, 12800, 0xab}).ToString(), "mr2-3-12800-00000000000000ab");
 }
 
+TEST(Position, OfAStageRoundTrips) {
+  const Position position = {0, 384, 0xab, Position::Stage{.number = 3, .before = 70000}};
+  EXPECT_EQ(position.ToString(), "mr3-0-384-3-70000-00000000000000ab");
+  const auto parsed = Position::Parse(position.ToString());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->consumed, 384u);
+  EXPECT_EQ(parsed->fingerprint, 0xabu);
+  EXPECT_EQ(parsed->stage, position.stage);
+  EXPECT_FALSE(Position::Parse("mr2-0-0-00000000000000ab")->stage);
+  for (const std::string_view text :
+       {"mr3-0-384-00000000000000ab", "mr3-0-384-3-00000000000000ab", "mr3-0-384-3-01-00000000000000ab",
+        "mr2-0-384-3-1-00000000000000ab", "mr3-0-384-3-1-2-00000000000000ab"}) {
+    EXPECT_FALSE(Position::Parse(text).ok()) << text;
+  }
+}
+
 TEST(Position, RefusesWhatIsNone) {
   for (const std::string_view text : {"",
                                       "m",
@@ -76,7 +92,7 @@ TEST(Position, NamesAVersionThatItDoesNotMakeAndWhatToDo) {
   for (const auto& [text, release] :
        {std::pair("mr1-0-0-00000000000000ab", "a former release"),
         std::pair("mr0-0-0-00000000000000ab", "a former release"), std::pair("mr1-whatever", "a former release"),
-        std::pair("mr3-0-0-00000000000000ab", "a newer release"), std::pair("mr999-", "a newer release")}) {
+        std::pair("mr4-0-0-00000000000000ab", "a newer release"), std::pair("mr999-", "a newer release")}) {
     const auto parsed = Position::Parse(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);

@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kFirstWorkerSlice{200};
 /// The workers that there are, and who finds them.
 struct FoundWorkers {
   std::vector<std::string> workers;
-  std::unique_ptr<WorkerFinder> finder;
+  WorkerFinder finder;
 };
 
 // As many as wanted, if the batch and the order allow them: a power of two.
@@ -47,7 +47,7 @@ uint64_t StreamsWithin(const LoaderPlan& plan, uint64_t wanted) {
 
 uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service, const FoundWorkers& found) {
   const uint64_t now = std::max<uint64_t>(1, found.workers.size() + service.local_streams);
-  const bool many = found.finder->changes() || service.local_follows;
+  const bool many = found.finder.changes() || service.local_follows;
   const uint64_t some = many ? std::max(now, kStreamsOfMany) : now;
   return StreamsWithin(plan, service.streams != 0 ? service.streams : some);
 }
@@ -111,7 +111,7 @@ class ServiceSource final : public BatchSource {
         streams_.push_back(
             std::make_unique<TrainerStream>(context_, stream, runtime.memory().TryReserve(shares.local)));
       }
-      if (found.finder->changes()) membership_.emplace(std::move(found.finder), placement_);
+      if (found.finder.changes()) membership_.emplace(std::move(found.finder), placement_);
     } catch (...) {  // no thread; those that run may wait for the board
       EndStreams();
       throw;
@@ -171,13 +171,12 @@ absl::StatusOr<std::vector<WorkerPlace>> PlacesOf(const ServiceOptions& service)
   return places;
 }
 
-absl::StatusOr<FoundWorkers> FindFirst(Runtime& runtime, const ServiceOptions& service) {
+absl::StatusOr<FoundWorkers> FindFirst(const ServiceOptions& service) {
   ASSIGN_OR_RETURN(std::vector<WorkerPlace> places, PlacesOf(service));
-  FoundWorkers found;
-  ASSIGN_OR_RETURN(found.finder, WorkerFinder::Make(runtime, std::move(places)));
+  FoundWorkers found{.finder = WorkerFinder(std::move(places))};
   const auto deadline = std::chrono::steady_clock::now() + kFirstWorkerPatience;
   for (;;) {
-    ASSIGN_OR_RETURN(found.workers, found.finder->Find());
+    ASSIGN_OR_RETURN(found.workers, found.finder.Find());
     if (!found.workers.empty() || std::chrono::steady_clock::now() > deadline) return found;
     std::this_thread::sleep_for(kFirstWorkerSlice);
   }
@@ -199,7 +198,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
   if (!plan.ok()) return Annotate(plan.status(), source.uri());
   ASSIGN_OR_RETURN(StreamSpec spec, SpecOf(source, plan->options));
   spec.compress = service.compress;
-  ASSIGN_OR_RETURN(FoundWorkers found, FindFirst(runtime, service));
+  ASSIGN_OR_RETURN(FoundWorkers found, FindFirst(service));
   uint64_t streams = StreamsOf(*plan, service, found);
   const WorkerWork work{.functions = service.function.has_value(), .compress = service.compress};
   absl::StatusOr<TrainerMemory> shares = DivideMemory(source, *plan, StreamSteps(*plan, streams), work);

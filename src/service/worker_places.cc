@@ -31,19 +31,6 @@ absl::Status NoPlace(std::string_view text, std::string_view form) {
   return absl::InvalidArgumentError(fmt::format("\"{}\" does not say where workers are; write {}", text, form));
 }
 
-absl::StatusOr<WorkerPlace> ParseEtcdPlace(std::string_view text, std::string_view rest, bool tls) {
-  constexpr std::string_view kForm = "etcd://HOST:PORT/NAME, with a name of letters, digits, '.', '_' and '-'";
-  const size_t slash = rest.find('/');
-  const std::string_view name = slash == rest.npos ? std::string_view() : rest.substr(slash + 1);
-  absl::StatusOr<HttpEndpoint> endpoint = ParseWorkerAddress(rest.substr(0, slash));
-  constexpr std::string_view kNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  if (!endpoint.ok() || name.empty() || name.find_first_not_of(kNameChars) != name.npos) return NoPlace(text, kForm);
-  WorkerPlace place{.kind = WorkerPlace::Kind::kEtcd, .text = std::string(text), .name = std::string(name)};
-  place.etcd = *std::move(endpoint);
-  place.etcd.tls = tls;
-  return place;
-}
-
 absl::StatusOr<std::string> ReadResourceConfig() {
   const std::string folder = EnvironmentValue("SM_INPUT_CONFIG_DIR");
   const std::string path = (folder.empty() ? "/opt/ml/input/config" : folder) + "/resourceconfig.json";
@@ -70,22 +57,9 @@ absl::StatusOr<std::vector<std::string>> Resolve(const std::string& name) {
   return addresses;
 }
 
-absl::StatusOr<std::vector<std::string>> WorkersOfEtcd(const WorkerPlace& place, EtcdClient& etcd) {
-  using Entries = std::vector<std::pair<std::string, std::string>>;
-  ASSIGN_OR_RETURN(const Entries entries, etcd.List(EtcdPrefix(place)));
-  std::vector<std::string> workers;
-  for (const auto& [key, address] : entries) {
-    // Others may write there, too.
-    if (ParseWorkerAddress(address).ok()) workers.push_back(address);
-  }
-  return workers;
-}
-
-absl::StatusOr<std::vector<std::string>> WorkersAt(const WorkerPlace& place, EtcdClient* etcd) {
+absl::StatusOr<std::vector<std::string>> WorkersAt(const WorkerPlace& place) {
   absl::StatusOr<std::vector<std::string>> hosts;
   switch (place.kind) {
-    case WorkerPlace::Kind::kEtcd:
-      return WorkersOfEtcd(place, *etcd);
     case WorkerPlace::Kind::kAddress:
       hosts = std::vector<std::string>{place.name};
       break;
@@ -109,9 +83,6 @@ absl::StatusOr<std::vector<std::string>> WorkersAt(const WorkerPlace& place, Etc
 }  // namespace
 
 absl::StatusOr<WorkerPlace> ParseWorkerPlace(std::string_view text) {
-  for (const auto& [scheme, tls] : {std::pair<std::string_view, bool>{"etcd://", false}, {"etcds://", true}}) {
-    if (text.starts_with(scheme)) return ParseEtcdPlace(text, text.substr(scheme.size()), tls);
-  }
   WorkerPlace place{.text = std::string(text)};
   std::string_view rest = text;
   for (const PlacePrefix& each : kPlacePrefixes) {
@@ -167,36 +138,24 @@ absl::StatusOr<std::vector<std::string>> HostsOfGroup(std::string_view resource_
                                          names.empty() ? "none" : names));
 }
 
-std::string EtcdPrefix(const WorkerPlace& place) {
-  return fmt::format("/millrace/workers/{}/", place.name);
-}
-
-absl::StatusOr<std::unique_ptr<WorkerFinder>> WorkerFinder::Make(Runtime& runtime, std::vector<WorkerPlace> places) {
-  std::vector<Entry> entries;
-  for (WorkerPlace& place : places) {
-    Entry& entry = entries.emplace_back();
-    entry.place = std::move(place);
-    if (entry.place.kind != WorkerPlace::Kind::kEtcd) continue;
-    ASSIGN_OR_RETURN(EtcdAccess access, EtcdAccess::FromEnvironment());
-    entry.etcd = std::make_unique<EtcdClient>(runtime, entry.place.etcd, std::move(access));
-  }
-  return std::unique_ptr<WorkerFinder>(new WorkerFinder(std::move(entries)));
+WorkerFinder::WorkerFinder(std::vector<WorkerPlace> places) {
+  for (WorkerPlace& place : places) entries_.push_back({.place = std::move(place)});
 }
 
 absl::StatusOr<std::vector<std::string>> WorkerFinder::Find() {
   std::vector<std::string> workers;
   std::set<std::string> seen;
   for (Entry& entry : entries_) {
-    absl::StatusOr<std::vector<std::string>> found = WorkersAt(entry.place, entry.etcd.get());
+    absl::StatusOr<std::vector<std::string>> found = WorkersAt(entry.place);
     if (!found.ok() && !entry.place.changes()) return Annotate(found.status(), entry.place.text);
+    const bool failed_before = std::exchange(entry.failing, !found.ok());
     if (found.ok()) {
       entry.last = *std::move(found);
-    } else if (!entry.failing) {
+    } else if (!failed_before) {
       Log(LogLevel::kWarning, "service",
           fmt::format("{}: {}; the workers that were there last count until it answers", entry.place.text,
                       ToStd(found.status().message())));
     }
-    entry.failing = !found.ok();
     for (const std::string& worker : entry.last) {
       if (seen.insert(worker).second) workers.push_back(worker);
     }

@@ -10,15 +10,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<std::string> Found(std::vector<std::string> texts) {
-  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20});
   std::vector<WorkerPlace> places;
   for (const std::string& text : texts) {
     absl::StatusOr<WorkerPlace> place = ParseWorkerPlace(text);
     EXPECT_TRUE(place.ok()) << place.status();
     if (place.ok()) places.push_back(*std::move(place));
   }
-  const auto finder = *WorkerFinder::Make(runtime, std::move(places));
-  absl::StatusOr<std::vector<std::string>> found = finder->Find();
+  absl::StatusOr<std::vector<std::string>> found = WorkerFinder(std::move(places)).Find();
   EXPECT_TRUE(found.ok()) << found.status();
   return found.ok() ? *found : std::vector<std::string>();
 }
@@ -35,19 +33,14 @@ TEST(WorkerPlacesTest, NamesOfDns) {
 }
 
 TEST(WorkerPlacesTest, WhichOfThemChange) {
-  for (const char* text : {"dns:x:1", "etcd://x:1/n", "etcds://x:1/n"})
-    EXPECT_TRUE(ParseWorkerPlace(text)->changes()) << text;
+  EXPECT_TRUE(ParseWorkerPlace("dns:x:1")->changes());
   for (const char* text : {"x:1", "slurm:x:1", "sagemaker:g:1"})
     EXPECT_FALSE(ParseWorkerPlace(text)->changes()) << text;
-  EXPECT_TRUE(ParseWorkerPlace("etcds://x:1/n")->etcd.tls);
-  EXPECT_FALSE(ParseWorkerPlace("etcd://x:1/n")->etcd.tls);
-  EXPECT_EQ(EtcdPrefix(*ParseWorkerPlace("etcd://[::1]:1/run-7")), "/millrace/workers/run-7/");
 }
 
 TEST(WorkerPlacesTest, WhatIsNone) {
-  for (const char* text : {"", "x", "dns:x", "dns::1", "slurm:1", "slurm::1", "slurm:n[1:7",
-                           "slurm:n1:", "slurm:n1:70700", "sagemaker:7", "sagemaker:g", "etcd://x/n", "etcd://x:1",
-                           "etcd://x:1/", "etcd://x:1/a/b", "etcd://x:1/a b", "zookeeper://x:1/n"}) {
+  for (const char* text : {"", "x", "dns:x", "dns::1", "slurm:1", "slurm::1", "slurm:n[1:7", "slurm:n1:",
+                           "slurm:n1:70700", "sagemaker:7", "sagemaker:g", "etcd://x:1/n", "zookeeper://x:1/n"}) {
     EXPECT_EQ(ParseWorkerPlace(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
@@ -68,17 +61,11 @@ TEST(WorkerPlacesTest, GroupsOfSageMaker) {
 }
 
 TEST(WorkerPlacesTest, APlaceThatDoesNotExistIsAnError) {
-  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20});
   setenv("SM_INPUT_CONFIG_DIR", "/there/is/no/such/folder", 1);
-  const auto finder = *WorkerFinder::Make(runtime, {*ParseWorkerPlace("sagemaker:g:7070")});
-  const absl::Status status = finder->Find().status();
+  const absl::Status status = WorkerFinder({*ParseWorkerPlace("sagemaker:g:7070")}).Find().status();
   unsetenv("SM_INPUT_CONFIG_DIR");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(ToStd(status.message())), HasSubstr("/there/is/no/such/folder/resourceconfig.json"));
-}
-
-TEST(WorkerPlacesTest, AnEtcdThatIsNotThere) {
-  EXPECT_THAT(Found({"h:1", "etcd://127.0.0.1:1/n"}), ElementsAre("h:1"));
 }
 
 }  // namespace

@@ -39,7 +39,10 @@ struct CocoAnnotation {
   std::optional<int64_t> crowd;
   std::array<double, 4> box{};
   int box_numbers = -1;  // -1: it has no box
-  std::string caption;
+  std::optional<std::string> caption;
+
+  /// An empty caption beside a box says nothing, and the box counts.
+  bool is_caption() const { return caption && (!caption->empty() || box_numbers < 0); }
 };
 
 // Passes over what nobody asks for.
@@ -149,6 +152,7 @@ class CocoSigns final : public CocoReader {
   bool end_object() override { return --depth > 0; }
   bool start_array(size_t) override {
     if (depth == 1 && list == "annotations") empty_annotations = true;
+    if (depth == 1 && list == "categories") has_categories = true;
     return depth > 0 && ++depth < kMaxCocoDepth;
   }
   bool end_array() override { return --depth > 0; }
@@ -158,6 +162,7 @@ class CocoSigns final : public CocoReader {
   bool has_images = false;
   bool has_annotations = false;
   bool empty_annotations = false;  // the list is there, maybe without any
+  bool has_categories = false;     // as in the files of test images, which have no annotations
 };
 
 std::string TextOf(double value) {
@@ -200,7 +205,7 @@ absl::Status CheckAnnotation(const CocoAnnotation& annotation, size_t number) {
     return absl::InvalidArgumentError(fmt::format("annotation {}: {}", number, what));
   };
   if (!annotation.image) return wrong("it has no image_id");
-  if (!annotation.caption.empty()) return absl::OkStatus();
+  if (annotation.is_caption()) return absl::OkStatus();
   if (annotation.box_numbers != 4) return wrong("its bbox is not four numbers: left, top, width, height");
   if (!annotation.category) return wrong("it has no category_id");
   return absl::OkStatus();
@@ -218,8 +223,9 @@ std::vector<std::pair<uint32_t, std::string>> ValuesOf(const CocoImage& image,
                         }));
     values.emplace_back(kBoxes, ListOf(annotations, BoxText));
   } else {
-    values.emplace_back(kCaptions,
-                        ListOf(annotations, [](const CocoAnnotation& one) { return Json(one.caption).dump(); }));
+    values.emplace_back(kCaptions, ListOf(annotations, [](const CocoAnnotation& one) {
+                          return Json(one.caption.value_or("")).dump();
+                        }));
   }
   if (image.height) values.emplace_back(kHeight, whole(*image.height));
   values.emplace_back(kImageId, whole(*image.id));
@@ -236,10 +242,11 @@ std::vector<std::pair<uint32_t, std::string>> ValuesOf(const CocoImage& image,
 
 bool IsCoco(std::string_view json) {
   // Most files of labels have no such members at all.
-  if (json.find("\"annotations\"") == json.npos || json.find("\"images\"") == json.npos) return false;
+  const auto has = [json](std::string_view name) { return json.find(name) != json.npos; };
+  if (!has("\"images\"") || !(has("\"annotations\"") || has("\"categories\""))) return false;
   CocoSigns signs;
   Json::sax_parse(json, &signs, Json::input_format_t::json, /*strict=*/false);
-  return signs.has_images && (signs.has_annotations || signs.empty_annotations);
+  return signs.has_images && (signs.has_annotations || signs.empty_annotations || signs.has_categories);
 }
 
 absl::StatusOr<Manifest> ParseCoco(std::string_view json, ManifestSink each) {
@@ -249,7 +256,8 @@ absl::StatusOr<Manifest> ParseCoco(std::string_view json, ManifestSink each) {
   for (size_t place = 0; place < reader.images.size(); ++place) {
     const CocoImage& image = reader.images[place];
     if (image.path.empty() || !image.id)
-      return absl::InvalidArgumentError(fmt::format("image {}: it has no file_name, or no id", place + 1));
+      return absl::InvalidArgumentError(
+          fmt::format("image {}: it has no file_name, or no id that is a whole number", place + 1));
     if (!places.emplace(*image.id, place).second)
       return absl::InvalidArgumentError(
           fmt::format("image {}: the id {} is that of another image", place + 1, *image.id));
@@ -264,7 +272,7 @@ absl::StatusOr<Manifest> ParseCoco(std::string_view json, ManifestSink each) {
       return absl::InvalidArgumentError(
           fmt::format("annotation {}: there is no image {}", number + 1, *annotation.image));
     }
-    captions = captions || !annotation.caption.empty();
+    captions = captions || annotation.is_caption();
     of_image[place->second].push_back(&annotation);
   }
   Manifest manifest = CocoColumns();

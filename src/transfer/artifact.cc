@@ -132,8 +132,13 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenInPlaceOfBeside(CheckArtifact
 absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenBeside(CheckArtifact check, CheckArtifact verify) {
   if (beside_.is_remote()) return OpenCopy(check, verify);
   if (beside_.is_memory()) {
-    ASSIGN_OR_RETURN(std::string bytes, ReadAll(*options_.beside.store, options_.beside.prefix, kMaxArtifactInMemory));
-    return Checked(std::make_shared<Artifact>(BesideUri(), std::move(bytes)), check);
+    absl::StatusOr<std::string> bytes = absl::FailedPreconditionError("not read");
+    for (int attempt = 0; attempt < kCopyAttempts && absl::IsFailedPrecondition(bytes.status()); ++attempt) {
+      // Another one may be published while it is read.
+      bytes = ReadAll(*options_.beside.store, options_.beside.prefix, kMaxArtifactInMemory);
+    }
+    RETURN_IF_ERROR(bytes.status());
+    return Checked(std::make_shared<Artifact>(BesideUri(), *std::move(bytes)), check);
   }
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(BesideUri(), beside_.within));
   return Checked(std::make_shared<Artifact>(BesideUri(), std::move(file)), check);

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from e2e.harness import Sandbox, Server, devstore
 from e2e.mounting import needs_fuse
 from test_mount_failures import killable
@@ -79,6 +80,7 @@ def one_call(rng: random.Random, files: Files, root: Path) -> Callable[[], None]
     return lambda: files.do({name: None, other: before}, lambda: os.rename(root / name, root / other))
 
 
+@pytest.mark.timeout(3600)  # all operations take half an hour on two cores that others use
 def test_nothing_that_was_closed_is_lost(sandbox: Sandbox, tmp_path: Path) -> None:
     rng, files, done = random.Random(1), Files(), 0
     with devstore(sandbox, "mem:", "--bucket", "b") as store:

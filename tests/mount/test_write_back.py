@@ -126,14 +126,20 @@ def test_a_store_that_does_not_take_a_file(sandbox: Sandbox, store: Server, buck
 )
 def test_a_mount_with_write_back_that_was_killed(sandbox: Sandbox, store: Server, bucket: Path, tmp_path: Path) -> None:
     place, before = tmp_path / "mnt", contents(bucket)
+    chance = random.Random(2)
+    closed = {"1": b"1", "2": b"2", "small": chance.randbytes(1_000_000), "large": chance.randbytes(20_000_000)}
     with killable(sandbox, "s3://b", place, "--writable", "--write-back", "1h", env=store.env()) as process:
-        for name in ("1", "2"):
-            (place / name).write_bytes(name.encode())
+        for name, content in closed.items():
+            with open(place / name, "wb", buffering=0) as file:
+                for start in range(0, len(content), 65536):  # many writes, one soon after the other
+                    file.write(content[start : start + 65536])
         process.kill()
         process.wait(300)
     assert contents(bucket) == before
     copies = [line.split() for line in sandbox.ok("mount", "--recover").out.splitlines() if "millrace cp" in line]
-    assert {copy[3]: Path(copy[2]).read_bytes() for copy in copies} == {"s3://b/1": b"1", "s3://b/2": b"2"}
+    assert {copy[3]: Path(copy[2]).read_bytes() for copy in copies} == {
+        f"s3://b/{name}": content for name, content in closed.items()
+    }
 
 
 def test_write_back_needs_a_staging_folder(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:

@@ -67,6 +67,10 @@ def outcome(loader: millrace.Loader) -> tuple[Any, ...]:
     return report["digest"], report["position"], report["samples"], report["parts"]
 
 
+def rows_of_workers(loader: millrace.Loader) -> dict[str, int]:
+    return {entry["worker"]: entry["rows"] for entry in loader.report()["workers"]}
+
+
 class Proxy:
     """A relay to a worker. It flips a byte of every n-th piece of what the worker says, says all of it later, or never comes to the end of
     what is longer than a kilobyte. Or what the trainer says takes its time, as over a long way; then it counts how many requests are on theirs."""

@@ -98,9 +98,49 @@ def test_captions(tmp_path: pathlib.Path) -> None:
     assert dataset.read(2)["captions"] == ["Größe 2", "Größe 11"]
 
 
+def test_an_empty_caption(tmp_path: pathlib.Path) -> None:
+    coco, _ = write(tmp_path, 2)
+    coco["annotations"] = [{"id": n, "image_id": 1000 + n, "caption": text} for n, text in enumerate(["", "a dog"])]
+    (tmp_path / "captions.json").write_text(json.dumps(coco))
+    dataset = millrace.Dataset(tmp_path / "val2017", labels=tmp_path / "captions.json")
+    assert dataset.column("captions") == [[""], ["a dog"]]
+
+
+def test_an_empty_caption_beside_a_box(tmp_path: pathlib.Path) -> None:
+    """As tools write it that give each annotation all members: the boxes count."""
+    coco, expected = write(tmp_path, 4)
+    coco["annotations"][0]["caption"] = ""
+    (tmp_path / "instances.json").write_text(json.dumps(coco))
+    dataset = millrace.Dataset(tmp_path / "val2017", labels=tmp_path / "instances.json")
+    assert [len(boxes) for boxes in dataset.column("boxes")] == [len(expected[key]) for key in dataset.keys()]
+
+
+def test_a_list_of_test_images_has_no_annotations(tmp_path: pathlib.Path) -> None:
+    """As image_info_test2017.json."""
+    coco, _ = write(tmp_path, 3)
+    del coco["annotations"]
+    (tmp_path / "image_info.json").write_text(json.dumps(coco))
+    dataset = millrace.Dataset(tmp_path / "val2017", labels=tmp_path / "image_info.json")
+    assert dataset.column("image_id") == [1000, 1001, 1002]
+    assert dataset.read(0)["labels"] == [] and list(dataset.read(0)["boxes"]) == []
+
+
 def test_what_is_wrong_is_said(tmp_path: pathlib.Path) -> None:
     coco, _ = write(tmp_path)
     coco["annotations"][0]["bbox"] = [1, 2, 3]
     (tmp_path / "instances.json").write_text(json.dumps(coco))
     with pytest.raises(millrace.InvalidArgumentError, match="annotation 1: its bbox is not four numbers"):
+        millrace.Dataset(tmp_path / "val2017", labels=tmp_path / "instances.json")
+
+
+def test_names_that_do_not_fit_say_why(tmp_path: pathlib.Path) -> None:
+    coco, _ = write(tmp_path)
+    for image in coco["images"]:
+        image["file_name"] = f"images/{image['file_name']}"
+    (tmp_path / "instances.json").write_text(json.dumps(coco))
+    with pytest.raises(millrace.InvalidArgumentError, match="its keys have folders that the samples do not have: open"):
+        millrace.Dataset(tmp_path / "val2017", labels=tmp_path / "instances.json")
+    coco["images"][0]["id"] = "a1"
+    (tmp_path / "instances.json").write_text(json.dumps(coco))
+    with pytest.raises(millrace.InvalidArgumentError, match="image 1: it has no file_name, or no id that is a whole"):
         millrace.Dataset(tmp_path / "val2017", labels=tmp_path / "instances.json")

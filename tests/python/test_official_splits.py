@@ -201,3 +201,41 @@ def test_what_cannot_be_stratified_says_so(tmp_path: pathlib.Path, raw: Samples)
         millrace.Dataset(raw.uri).split(a=0.5, stratify=[1, 2])
     with pytest.raises(TypeError, match="True, the name of a field"):
         millrace.Dataset(raw.uri).split(a=0.5, stratify=3)
+
+
+def test_texts_of_truth_values_are_chosen_by_them(tmp_path: pathlib.Path) -> None:
+    """As `pack` writes a column of truth values, and as JSON and CSV have them."""
+    for column, spelling in (("bit", "01"), ("word", ("False", "True")), ("json", ("false", "true"))):
+        folder = tmp_path / column
+        folder.mkdir()
+        with tarfile.open(folder / "a.tar", "w") as archive:
+            for number in range(6):
+                member = tarfile.TarInfo(f"{number}.{column}.txt" if column == "json" else f"{number}.{column}")
+                data = spelling[number % 3 == 0].encode()
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+        name = "json.txt" if column == "json" else column
+        dataset = millrace.Dataset(folder)
+        assert dataset.where(**{name: True}).keys() == ["0", "3"]
+        assert dataset.where(**{name: np.bool_(False)}).keys() == ["1", "2", "4", "5"]
+
+
+def test_all_spellings_of_a_truth_value_are_found(tmp_path: pathlib.Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for number, data in enumerate((b"true", b"1", b"True", b"0", b"false")):
+            member = tarfile.TarInfo(f"{number}.flag")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    dataset = millrace.Dataset(tmp_path)
+    assert dataset.where(flag=True).keys() == ["0", "1", "2"]
+    assert dataset.where(flag=False).keys() == ["3", "4"]
+
+
+def test_a_part_of_one_sample(raw: Samples) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    parts = dataset.split(train=len(dataset) - 1, valid=1)
+    assert [len(part) for part in parts.values()] == [len(dataset) - 1, 1]
+    with pytest.raises(millrace.InvalidArgumentError, match="valid"):
+        dataset.split(train=len(dataset), valid=0)
+    with pytest.raises(millrace.InvalidArgumentError, match="or all of them numbers of samples"):
+        dataset.split(train=30, valid=0.1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import pathlib
 import pickle
 import re
 import subprocess
 import sys
 import types
+import typing
 
 import millrace
 import pytest
@@ -61,6 +63,38 @@ def test_former_modules_are_gone() -> None:
         name = path.stem.lstrip("_")
         if name not in PUBLIC:
             assert importlib.util.find_spec(f"millrace.{name}") is None, name
+
+
+def shown_by(name: str) -> list[tuple[str, object]]:
+    """The classes and functions of a public module, with their names there."""
+    module = importlib.import_module(name)
+    names = [*module.__all__, "open", "inspect"] if name == "millrace" else module.__all__
+    values = [(each, getattr(module, each)) for each in names]
+    return [(each, value) for each, value in values if isinstance(value, (type, types.FunctionType))]
+
+
+@pytest.mark.parametrize("name", ["millrace", "millrace.torch"])
+def test_names_are_those_that_programs_import(name: str) -> None:
+    if name == "millrace.torch":
+        pytest.importorskip("torch")
+    for each, value in shown_by(name):
+        assert (value.__module__, value.__qualname__) == (name, each)
+        assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_annotations_are_read_by_tools() -> None:
+    for each, value in shown_by("millrace"):
+        assert typing.get_type_hints(value) is not None, each
+        if isinstance(value, type) and not typing.is_typeddict(value) and not issubclass(value, Exception):
+            inspect.signature(value, eval_str=True)
+    assert typing.get_type_hints(millrace.Shuffle)["window"] is not None
+
+
+def test_pickles_of_the_private_module_still_load() -> None:
+    written = pickle.dumps(millrace.Shuffle(window=100), protocol=0)
+    assert b"cmillrace\nShuffle" in written
+    former = written.replace(b"cmillrace\n", b"cmillrace._option_groups\n")
+    assert pickle.loads(former) == millrace.Shuffle(window=100)
 
 
 def test_errors_are_named_as_programs_name_them() -> None:

@@ -349,6 +349,7 @@ def test_report(tar: Samples) -> None:
         "decode",
         "consumer",
         "worker",
+        "index",
     }
     assert set(report["stalls"]) == causes and report["bottleneck"] in causes
     assert 0 <= report["waited"] <= report["seconds"]

@@ -25,9 +25,9 @@ BASE = {
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
     "libgcc_s.so.1",
-    "libstdc++.so.6",
     "libz.so.1",
 }
+OLDEST_GLIBC = (2, 34)  # Amazon Linux 2023 and RHEL 9
 
 
 def run(*command: str | pathlib.Path, timeout: float = 1200, **environment: str) -> str:
@@ -51,11 +51,16 @@ def needed(file: pathlib.Path) -> set[str]:
     return set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", file, LC_ALL="C")))
 
 
-def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert "-manylinux_2_35_" in wheel.name  # as docs/install.md says
+def unpacked_programs(wheel: pathlib.Path, folder: pathlib.Path) -> list[pathlib.Path]:
+    """All ELF files of a wheel: commands, modules and libraries."""
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path)
-    programs = [file for file in tmp_path.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
+        archive.extractall(folder)
+    return [file for file in folder.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
+
+
+def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert f"-manylinux_{OLDEST_GLIBC[0]}_{OLDEST_GLIBC[1]}_" in wheel.name  # as docs/install.md says
+    programs = unpacked_programs(wheel, tmp_path)
     bundled = {file.name for file in tmp_path.glob("millrace_data.libs/*")}
     assert {"millrace", *bundled} < {file.name for file in programs}
     for program in programs:
@@ -70,6 +75,57 @@ def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -
         "LICENSE",
     } < licences
     assert "LGPL-2.1" in licences
+
+
+def test_no_symbol_is_newer_than_the_oldest_system(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Also none of libstdc++, whose version is another one on each system: it is inside, and nothing of it is seen from outside."""
+    programs = unpacked_programs(wheel, tmp_path)
+    assert len(programs) > 10
+    for program in programs:
+        symbols = run("readelf", "--dyn-syms", "-W", program, LC_ALL="C").splitlines()
+        versions = {
+            (*map(int, number.split(".")),) for line in symbols for number in re.findall(r"@GLIBC_([0-9.]+)", line)
+        }
+        assert versions and max(versions) <= OLDEST_GLIBC, program
+        assert not [line for line in symbols if re.search(r"@(GLIBCXX|CXXABI)_", line)], program
+    # Frames of torch and of ours may be on one stack: one unwinder.
+    (module,) = [program for program in programs if program.name.startswith("_core.")]
+    assert "libgcc_s.so.1" in needed(module)
+    defined = [line.split() for line in run("readelf", "--dyn-syms", "-W", module, LC_ALL="C").splitlines()]
+    assert [words[7] for words in defined if len(words) > 7 and words[0][0].isdigit() and words[6] != "UND"] == [
+        "PyInit__core"
+    ]
+
+
+BESIDE_TORCH = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+import millrace, torch
+
+def thrown(call):
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+
+for _ in range(3):
+    print(thrown(lambda: torch.zeros(2) @ torch.zeros(3)), thrown(lambda: millrace.Plan("many")), thrown(lambda: millrace.Plan(-1)),
+          thrown(lambda: list(millrace.Loader("/nowhere/a.tar", batch_size=1))), thrown(lambda: millrace.Plan(10)[10]))
+print(millrace.__file__)
+"""
+
+
+@pytest.mark.parametrize("order", [("torch", "millrace"), ("millrace", "torch")])
+def test_exceptions_are_thrown_and_caught_beside_torch(
+    wheel: pathlib.Path, tmp_path: pathlib.Path, order: tuple[str, str]
+) -> None:
+    """torch brings the libstdc++ of the system into the process; the module has one of its own."""
+    pytest.importorskip("torch")
+    unpacked_programs(wheel, tmp_path)
+    *lines, place = run(sys.executable, "-c", BESIDE_TORCH, *order, PYTHONPATH=str(tmp_path)).splitlines()
+    assert lines == ["RuntimeError TypeError InvalidArgumentError NotFoundError IndexError"] * 3
+    assert pathlib.Path(place).is_relative_to(tmp_path)
 
 
 def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -41,6 +41,8 @@ def test_findings(path: str, text: str, problem: str) -> None:
     [
         ("a.md", "```\nOf what is mended anew.\n```\nThe file is read again."),
         ("a.md", "What is a shard?"),
+        ("a.md", " ".join(["word"] * 20) + ". [" + " ".join(["link"] * 20) + "](b.md)."),
+        ("a.md", "| What | Figure |\n|---|---|"),
         ("a.md", " ".join(["word"] * 30) + "."),
         ("a.md", "Run `whoever --anew`."),
         ("a.cc", 'auto m = "anew";  // one word is not a message\n'),

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "dataset/dataset.h"
+#include "dataset/index.h"
+#include "net/runtime.h"
+#include "plan/stages.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// A data set of shards that is listed, and whose index need not exist. Some of its shards can be opened at a time; an
+/// index of them is made then. Shards that neither the index of the data set nor a part of one (index_parts.h) has are
+/// read for it, and what was read is kept as a part. So the index of the data set needs no shard to be read once all
+/// of them have been opened. All functions are blocking and not thread-safe; the Stores must outlive it.
+class StagedDataset {
+ public:
+  /// Lists the shards. The options that count are skip_bad, part_bytes, index, share, progress, cache_folder and stop.
+  /// Errors are those of SampleObjects; InvalidArgument if there are others than shards, or a manifest lists them: what
+  /// it is cannot be staged.
+  static absl::StatusOr<std::unique_ptr<StagedDataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
+                                                             const OpenOptions& options = {});
+
+  const std::string& uri() const { return uri_; }
+  ObjectStore& store() const { return *place_.store; }
+  const std::vector<IndexedObject>& shards() const { return shards_; }
+  uint64_t total_bytes() const { return total_bytes_; }
+  uint64_t listing_fingerprint() const { return fingerprint_; }
+  Stages StagesOf(uint64_t seed) const;
+
+  /// From now on, another token stops the work here, and progress is not reported.
+  void Continue(std::stop_token stop);
+  /// The token that stops the work here now.
+  const std::stop_token& stop() const { return options_.stop; }
+
+  /// A data set of these shards, by their places in shards(), ascending. FailedPrecondition if one of them is not the
+  /// one that was listed. Other errors are those of BuildIndex.
+  absl::StatusOr<std::unique_ptr<Dataset>> OpenSome(const std::vector<uint64_t>& places);
+  /// All of it, with its index, which is built if there is none. FailedPrecondition if its shards are not those that
+  /// were listed. Other errors are those of Dataset::Open.
+  absl::StatusOr<std::unique_ptr<Dataset>> OpenAll();
+
+  /// False after a part of the index could not be kept. OpenAll reads its shards again.
+  bool keeps_parts() const { return keeps_parts_; }
+  /// Shards that OpenSome has read, so far, to index them.
+  uint64_t indexed_shards() const { return indexed_shards_; }
+
+ private:
+  StagedDataset(Runtime& runtime, Stores& stores, std::string_view uri, const OpenOptions& options)
+      : runtime_(runtime), stores_(stores), uri_(uri), options_(options) {}
+
+  absl::Status List();
+  absl::StatusOr<std::unique_ptr<Index>> IndexOfSome(const DatasetPlace& data, const std::vector<uint64_t>& places);
+  absl::Status Check(const Index& index, const std::vector<uint64_t>& places) const;
+
+  Runtime& runtime_;
+  Stores& stores_;
+  const std::string uri_;
+  OpenOptions options_;
+  DatasetPlace place_;
+  std::vector<IndexedObject> shards_;
+  uint64_t total_bytes_ = 0;
+  uint64_t fingerprint_ = 0;
+  uint64_t indexed_shards_ = 0;
+  bool keeps_parts_ = true;
+};
+
+}  // namespace millrace

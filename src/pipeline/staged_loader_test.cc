@@ -1,0 +1,345 @@
+#include "pipeline/staged_loader.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shard/tar_writer.h"
+#include "store/blocking.h"
+#include "store/request_counts.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kShards = 230;  // stages have 64, some 128, and the rest of them
+
+std::string TextTar(int shard, int samples) {
+  std::string out;
+  for (int i = 0; i < samples; ++i) {
+    const std::string text = fmt::format("sample {} of {}{}", i, shard, std::string(static_cast<size_t>(shard), '.'));
+    EXPECT_TRUE(AppendTarHeader(out, fmt::format("{:03}-{}.txt", shard, i), text.size()).ok());
+    out += text;
+    AppendTarPadding(out, text.size());
+  }
+  AppendTarEnd(out);
+  return out;
+}
+
+struct Taken {
+  std::vector<std::string> samples;    // "key text", in order
+  std::vector<std::string> positions;  // after each batch
+  std::vector<size_t> at;              // samples before it
+  std::vector<int64_t> numbers;
+};
+
+class StagedLoaderTest : public ::testing::Test {
+ protected:
+  StagedLoaderTest()
+      : cache_(std::filesystem::path(::testing::TempDir()) / fmt::format("staged-{}", getpid())),
+        runtime_({.io_threads = 1, .cpu_threads = 2, .memory_bytes = uint64_t{256} << 20}),
+        stores_(runtime_) {
+    std::filesystem::create_directories(cache_);
+    for (int i = 0; i < kShards; ++i) Put(i, TextTar(i, i % 7));
+  }
+  ~StagedLoaderTest() override { std::filesystem::remove_all(cache_); }
+
+  void Put(int shard, const std::string& bytes) {
+    const Location data = *stores_.Open("mem://data");
+    ASSERT_TRUE(PutBlocking(*data.store, fmt::format("{:03}.tar", shard), AsBytes(bytes)).ok());
+  }
+  void RemoveIndexes() {
+    const Location data = *stores_.Open("mem://data");
+    const std::vector<ObjectInfo> all = *ListAll(*data.store, ".millrace/");
+    for (const ObjectInfo& object : all) ASSERT_TRUE(DeleteBlocking(*data.store, object.key).ok());
+  }
+  OpenOptions Open() {
+    OpenOptions open;
+    open.cache_folder = cache_.string();
+    return open;
+  }
+  std::unique_ptr<Dataset> OpenWhole() { return *Dataset::Open(runtime_, stores_, "mem://data", Open()); }
+
+  static LoaderOptions Options(uint64_t epochs = 1) {
+    LoaderOptions options;
+    BatchField text;
+    text.name = "text";
+    text.kind = BatchField::Kind::kText;
+    text.field = "txt";
+    options.fields = {text};
+    options.batch = 5;
+    options.seed = 11;
+    options.epochs = epochs;
+    options.last = LastBatch::kShort;
+    options.memory_bytes = uint64_t{32} << 20;
+    options.digest = DigestOf::kRaw;
+    return options;
+  }
+  absl::StatusOr<std::unique_ptr<StagedLoader>> TryMake(const LoaderOptions& options) {
+    absl::StatusOr<std::unique_ptr<StagedDataset>> data = StagedDataset::Open(runtime_, stores_, "mem://data", Open());
+    EXPECT_TRUE(data.ok()) << data.status();
+    return StagedLoader::Create(runtime_, *std::move(data), options);
+  }
+  std::unique_ptr<StagedLoader> Make(const LoaderOptions& options) {
+    absl::StatusOr<std::unique_ptr<StagedLoader>> loader = TryMake(options);
+    EXPECT_TRUE(loader.ok()) << loader.status();
+    return *std::move(loader);
+  }
+
+  // At most so many batches.
+  static Taken Take(BatchSource& loader, uint64_t batches = UINT64_MAX) {
+    Taken taken;
+    for (; batches > 0; --batches) {
+      absl::StatusOr<std::optional<Batch>> next = loader.Next();
+      EXPECT_TRUE(next.ok()) << next.status();
+      if (!next.ok() || !*next) break;
+      const Batch& batch = **next;
+      for (uint64_t row = 0; row < batch.valid; ++row) {
+        taken.samples.push_back(batch.keys[row] + " " + batch.values[0].rows[row]);
+        taken.numbers.push_back(batch.Array<int64_t>("sample")[row]);
+      }
+      taken.positions.push_back(batch.position.ToString());
+      taken.at.push_back(taken.samples.size());
+    }
+    return taken;
+  }
+  static std::vector<std::string> Sorted(std::vector<std::string> samples) {
+    std::sort(samples.begin(), samples.end());
+    return samples;
+  }
+  std::vector<std::string> AllSamples() {
+    const auto whole = OpenWhole();
+    const auto loader = *Loader::Create(runtime_, *whole, Options());
+    std::vector<std::string> all = Sorted(Take(*loader).samples);
+    EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+    return all;
+  }
+  // All that the ranks take of one epoch, or of its rest from `start` on.
+  std::vector<std::string> TakeWorld(uint64_t world, std::optional<Position> start = std::nullopt) {
+    std::vector<std::string> all;
+    for (uint64_t rank = 0; rank < world; ++rank) {
+      LoaderOptions options = Options();
+      options.rank = rank;
+      options.world = world;
+      options.start = start;
+      const Taken taken = Take(*Make(options));
+      all.insert(all.end(), taken.samples.begin(), taken.samples.end());
+    }
+    return all;
+  }
+
+  const std::filesystem::path cache_;
+  Runtime runtime_;
+  Stores stores_;
+};
+
+TEST_F(StagedLoaderTest, DeliversEachSampleOnceWithoutAnIndex) {
+  const Taken staged = Take(*Make(Options()));
+  for (const int64_t number : staged.numbers) EXPECT_EQ(number, -1);
+  EXPECT_EQ(staged.positions.back().substr(0, 10), "mr3-1-0-0-");
+  EXPECT_EQ(Sorted(staged.samples), AllSamples());
+}
+
+TEST_F(StagedLoaderTest, AnIndexChangesNothing) {
+  const Taken without = Take(*Make(Options()));
+  RemoveIndexes();
+  OpenWhole();
+  const Taken with = Take(*Make(Options()));
+  EXPECT_EQ(with.samples, without.samples);
+  EXPECT_EQ(with.positions, without.positions);
+}
+
+// Position p of the concatenation belongs to rank p mod W, also where a stage begins at a position that is no multiple.
+TEST_F(StagedLoaderTest, RanksTakeTheirPositionsOfTheConcatenation) {
+  const std::vector<std::string> order = Take(*Make(Options())).samples;
+  for (const uint64_t world : {2u, 3u, 8u}) {
+    for (uint64_t rank = 0; rank < world; ++rank) {
+      LoaderOptions options = Options();
+      options.rank = rank;
+      options.world = world;
+      std::vector<std::string> expected;
+      for (size_t i = rank; i < order.size(); i += world) expected.push_back(order[i]);
+      EXPECT_EQ(Take(*Make(options)).samples, expected) << rank << " of " << world;
+    }
+  }
+}
+
+TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
+  const Taken all = Take(*Make(Options()));
+  for (size_t i = 0; i + 1 < all.positions.size(); i += 17) {
+    // By turns with the parts, without anything, and with the index.
+    if (i % 3 == 1) RemoveIndexes();
+    if (i % 3 == 2) OpenWhole();
+    const Position start = *Position::Parse(all.positions[i]);
+    const std::vector<std::string> rest(all.samples.begin() + static_cast<std::ptrdiff_t>(all.at[i]),
+                                        all.samples.end());
+    for (const uint64_t world : {1u, 2u, 3u, 8u})
+      EXPECT_EQ(Sorted(TakeWorld(world, start)), Sorted(rest)) << all.positions[i] << " " << world;
+  }
+}
+
+TEST_F(StagedLoaderTest, AResumeReadsTheStageAlone) {
+  const Taken all = Take(*Make(Options()));
+  const std::string last = *std::find_if(all.positions.rbegin(), all.positions.rend(),
+                                         [](const std::string& text) { return text.starts_with("mr3-0-"); });
+  RemoveIndexes();
+  std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", Open());
+  const StagedDataset& opened = *data;
+  LoaderOptions options = Options();
+  options.start = *Position::Parse(last);
+  const uint64_t stage = options.start->stage->number;
+  EXPECT_GT(stage, 0u);
+  const uint64_t shards = opened.StagesOf(options.seed).ShardsOf(stage).size();
+  EXPECT_LT(shards, static_cast<uint64_t>(kShards));
+  const auto loader = *StagedLoader::Create(runtime_, std::move(data), options);
+  Take(*loader);
+  EXPECT_EQ(opened.indexed_shards(), shards);
+  const Location place = *stores_.Open("mem://data");
+  EXPECT_FALSE(HeadBlocking(*place.store, ".millrace/index").ok()) << "for which all shards would be read";
+}
+
+TEST_F(StagedLoaderTest, LaterEpochsAreThoseOfTheIndex) {
+  const Taken staged = Take(*Make(Options(/*epochs=*/3)));
+  const std::vector<std::string> all = AllSamples();
+  ASSERT_EQ(staged.samples.size(), 3 * all.size());
+  const auto whole = OpenWhole();
+  LoaderOptions options = Options(/*epochs=*/3);
+  const auto indexed = *Loader::Create(runtime_, *whole, options);
+  const Taken expected = Take(*indexed);
+  const auto first = static_cast<std::ptrdiff_t>(all.size());
+  EXPECT_TRUE(std::equal(staged.samples.begin() + first, staged.samples.end(), expected.samples.begin() + first));
+  EXPECT_TRUE(std::equal(staged.numbers.begin() + first, staged.numbers.end(), expected.numbers.begin() + first));
+  for (size_t i = 0; i < staged.positions.size(); i += 13) {
+    options = Options(/*epochs=*/3);
+    options.start = *Position::Parse(staged.positions[i]);
+    const Taken rest = Take(*Make(options));
+    EXPECT_TRUE(std::equal(rest.samples.begin(), rest.samples.end(),
+                           staged.samples.begin() + static_cast<std::ptrdiff_t>(staged.at[i]), staged.samples.end()))
+        << staged.positions[i];
+  }
+}
+
+TEST_F(StagedLoaderTest, TheIndexIsThereAtTheEndAndItsPartsAreGone) {
+  for (const uint64_t epochs : {1, 2}) {
+    RemoveIndexes();
+    Take(*Make(Options(epochs)));
+    const auto whole = OpenWhole();
+    EXPECT_FALSE(whole->built());
+    const Location data = *stores_.Open("mem://data");
+    EXPECT_EQ(ListAll(*data.store, ".millrace/index.part-")->size(), 0u);
+  }
+}
+
+TEST_F(StagedLoaderTest, DigestsOfRanksAddUp) {
+  const auto one = Make(Options());
+  Take(*one);
+  Uint128 sum;
+  for (uint64_t rank = 0; rank < 3; ++rank) {
+    LoaderOptions options = Options();
+    options.rank = rank;
+    options.world = 3;
+    const auto loader = Make(options);
+    Take(*loader);
+    sum += loader->report().digest;
+  }
+  EXPECT_EQ(one->report().digest, sum);
+}
+
+TEST_F(StagedLoaderTest, WaitReadyNeverBlocks) {
+  const std::vector<std::string> expected = Take(*Make(Options(2))).samples;
+  RemoveIndexes();
+  const auto loader = Make(Options(2));
+  std::vector<std::string> samples;
+  while (true) {
+    while (!loader->WaitReady(std::chrono::milliseconds(1))) {
+    }
+    const Taken taken = Take(*loader, 1);
+    if (taken.positions.empty()) break;
+    samples.insert(samples.end(), taken.samples.begin(), taken.samples.end());
+  }
+  EXPECT_EQ(samples, expected);
+}
+
+TEST_F(StagedLoaderTest, AShardThatChangesAfterTheListingEndsTheStream) {
+  const auto staged = StagedDataset::Open(runtime_, stores_, "mem://data", Open());
+  ASSERT_TRUE(staged.ok());
+  const Stages stages = (*staged)->StagesOf(Options().seed);
+  const auto loader = Make(Options());
+  // Any of the last stage, which is not indexed before the first one has been taken.
+  Put(static_cast<int>(stages.ShardsOf(stages.size() - 1).front()), TextTar(500, 3));
+  absl::Status end;
+  while (end.ok()) {
+    const absl::StatusOr<std::optional<Batch>> next = loader->Next();
+    end = next.status();
+    if (next.ok() && !*next) break;
+  }
+  EXPECT_TRUE(absl::IsFailedPrecondition(end)) << end;
+}
+
+// It was not written by a loader: that position is the start of the next stage.
+TEST_F(StagedLoaderTest, APositionBehindTheSamplesOfItsStageIsAnError) {
+  const Taken all = Take(*Make(Options()));
+  const std::string next = *std::find_if(all.positions.begin(), all.positions.end(), [](const std::string& text) {
+    return Position::Parse(text)->stage->number == 1;
+  });
+  Position start = *Position::Parse(next);
+  start.consumed = start.stage->before;
+  start.stage = Position::Stage{.number = 0, .before = 0};
+  LoaderOptions options = Options();
+  options.start = start;
+  const absl::Status refused = TryMake(options).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+}
+
+TEST_F(StagedLoaderTest, ShardsAreNotReadAgainForAnIndexOfWhichNoPartWasKept) {
+  const std::filesystem::path file = cache_ / "a-file";
+  std::ofstream(file) << "x";
+  OpenOptions open = Open();
+  open.cache_folder = file.string();
+  open.index = IndexUse::kCache;
+  const RequestCounters& counters = stores_.Open("mem://data")->store->counters();
+  const auto read = [&] { return RequestCounts::Of(counters).bytes_read; };
+  std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", open);
+  const uint64_t total = data->total_bytes();
+  {
+    const auto loader = *StagedLoader::Create(runtime_, std::move(data), Options());
+    Take(*loader);
+  }
+  EXPECT_LT(read(), 5 * total / 2) << "once to index them, and once to deliver them";
+}
+
+TEST_F(StagedLoaderTest, RefusesWhatCannotBeStaged) {
+  for (const LastBatch last : {LastBatch::kDrop, LastBatch::kWrap}) {
+    LoaderOptions options = Options();
+    options.last = last;
+    const absl::Status refused = TryMake(options).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--start indexed"));
+  }
+  const Position good = Make(Options())->report().position;
+  for (const Position& other :
+       {Position{0, 0, good.fingerprint}, Position{0, 0, good.fingerprint + 1, Position::Stage{}},
+        Position{0, 0, good.fingerprint, Position::Stage{.number = 99}},
+        Position{1, 0, good.fingerprint, Position::Stage{.number = 1}}}) {
+    LoaderOptions options = Options();
+    options.start = other;
+    EXPECT_FALSE(TryMake(options).ok()) << other.ToString();
+  }
+  LoaderOptions options = Options();
+  options.start = good;
+  EXPECT_TRUE(TryMake(options).ok());
+  options.seed = 12;
+  EXPECT_TRUE(absl::IsFailedPrecondition(TryMake(options).status()));
+}
+
+}  // namespace
+}  // namespace millrace
