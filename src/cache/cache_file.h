@@ -109,6 +109,9 @@ class CacheFile {
   /// Adds a small object, in the smallest place that is free. AlreadyExists if it is there, NotFound if the slab was
   /// unlinked.
   absl::Status AddSmall(const SmallObject& small, ByteSpan bytes, const UseHints& hints, const Room& room);
+  /// How badly removing a range serves `bytes` that are to come, 0 if they are of no slab: as CachedSpans::LeftBeside
+  /// has it; or, for none, what it has in blocks of the disk that stay. nullopt if they would not fit there.
+  std::optional<int64_t> WasteOfRemoving(ByteRange range, uint64_t bytes) const;
   /// Whose a range is: of a slab, as its bytes say; else of the object that the file is of. nullopt if it is damaged
   /// or gone. `object_bytes`, if not null, becomes the size of the object.
   std::optional<CacheIdentity> OwnerOf(const CachedSpan& span, uint64_t* object_bytes = nullptr) const;

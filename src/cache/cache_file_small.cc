@@ -111,6 +111,17 @@ absl::Status CacheFile::AddSmall(const SmallObject& small, ByteSpan bytes, const
   return WritePart(*place, AsBytes(entry), hints, room, small.tag);
 }
 
+std::optional<int64_t> CacheFile::WasteOfRemoving(ByteRange range, uint64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  if (bytes == 0) {
+    const auto [first, end] = spans_.OwnBlocks(range);
+    return static_cast<int64_t>(range.length) - static_cast<int64_t>((end - first) * kHeadBytes);
+  }
+  const std::optional<uint64_t> left = spans_.LeftBeside(bytes, range);
+  if (!left) return std::nullopt;
+  return static_cast<int64_t>(*left);
+}
+
 std::optional<CacheIdentity> CacheFile::OwnerOf(const CachedSpan& span, uint64_t* object_bytes) const {
   if (object_bytes != nullptr) *object_bytes = head_.object_bytes;
   if (!is_slab()) return head_.identity;

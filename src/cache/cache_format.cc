@@ -254,6 +254,15 @@ std::optional<ByteRange> CachedSpans::PlaceFor(uint64_t bytes) const {
   return ByteRange{gap->second, bytes};
 }
 
+std::optional<uint64_t> CachedSpans::LeftBeside(uint64_t bytes, ByteRange range) const {
+  const auto behind = by_offset_.lower_bound(range.end());
+  const auto own = by_offset_.lower_bound(range.offset);
+  const uint64_t end = behind == by_offset_.end() ? slab_bytes_ : behind->first;
+  const uint64_t begin = own == by_offset_.begin() ? 0 : std::prev(own)->second.span.range.end();
+  if (end - begin < bytes) return std::nullopt;
+  return end - begin - bytes;
+}
+
 std::vector<ByteRange> CachedSpans::Missing(ByteRange range) const {
   std::vector<ByteRange> missing;
   uint64_t at = range.offset;

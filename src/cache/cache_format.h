@@ -134,6 +134,8 @@ class CachedSpans {
   std::vector<Entry> Tagged(uint32_t tag) const;
   /// In a slab, the smallest free place for so many bytes: so what was freed is taken first, and the end last.
   std::optional<ByteRange> PlaceFor(uint64_t bytes) const;
+  /// In a slab, what stays free around so many bytes where this range is, once it is gone; nullopt if they do not fit.
+  std::optional<uint64_t> LeftBeside(uint64_t bytes, ByteRange range) const;
 
   /// Blocks of the disk (of 4,096 bytes, counted from the object's begin) that only this range has bytes in: as first
   /// and one past the last; empty if the neighbours have all.

@@ -171,5 +171,27 @@ TEST(CachedSpans, TheSameRangeAgainTakesThePlaceOfTheOld) {
   EXPECT_EQ(spans.All().front().hints, (UseHints{5, 6}));
 }
 
+// In a slab of 1,000 bytes.
+TEST(CachedSpans, PlacesOfASlab) {
+  CachedSpans spans(1000);
+  const auto at = [](uint64_t offset, uint64_t length) { return CachedSpan{{offset, length}, 1, {}, 5}; };
+  spans.Set(0, at(0, 100));
+  spans.Set(1, at(130, 100));
+  spans.Set(2, at(240, 100));
+  EXPECT_EQ(spans.PlaceFor(10), (ByteRange{230, 10})) << "the smallest one";
+  EXPECT_EQ(spans.PlaceFor(11), (ByteRange{100, 11}));
+  EXPECT_EQ(spans.PlaceFor(31), (ByteRange{340, 31})) << "the end is last";
+  EXPECT_EQ(spans.PlaceFor(661), std::nullopt);
+  EXPECT_EQ(spans.LeftBeside(130, {130, 100}), 10u);
+  EXPECT_EQ(spans.LeftBeside(140, {130, 100}), 0u);
+  EXPECT_EQ(spans.LeftBeside(141, {130, 100}), std::nullopt);
+  EXPECT_EQ(spans.LeftBeside(130, {0, 100}), 0u);
+  EXPECT_EQ(spans.LeftBeside(700, {240, 100}), 70u);
+  spans.Set(1, std::nullopt);
+  EXPECT_EQ(spans.PlaceFor(31), (ByteRange{100, 31})) << "both gaps and what was between them";
+  EXPECT_EQ(spans.LeftBeside(240, {0, 100}), 0u);
+  EXPECT_EQ(spans.Tagged(5).size(), 2u);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -75,7 +75,7 @@ RangeCache::OpenedFile DiskCache::OpenOrMakeFile(const Kept& kept, const CacheFi
   return CacheFile::OpenOrMake(folder_ + "/" + kept.name, kept.identity, kept.object_bytes, first, made);
 }
 
-void DiskCache::ForEachName(absl::FunctionRef<void(const std::string& name)> each) {
+void DiskCache::ForEachName(CacheFileVisitor each) {
   ForEachCacheFile(folder_, each);
 }
 

@@ -32,7 +32,7 @@ class DiskCache final : public RangeCache {
       : RangeCache(std::move(parts)), folder_(FolderIn(options.folder)), free_share_(options.free_share) {}
   OpenedFile OpenFile(const std::string& name) override;
   OpenedFile OpenOrMakeFile(const Kept& kept, const CacheFile::First* first, bool* made) override;
-  void ForEachName(absl::FunctionRef<void(const std::string& name)> each) override;
+  void ForEachName(CacheFileVisitor each) override;
   uint64_t Lacking(uint64_t bytes) override;
   std::optional<double> FreeBytes() const;
 

@@ -25,6 +25,8 @@ constexpr size_t kMostOpenSpans = size_t{2} << 20;
 // Removed at a time, so that not each range that is written looks for room.
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
+// In a slab, less is lacking than it seems once a place is free that suits: two blocks of the disk.
+constexpr uint64_t kRoomOfPlaces = 8192;
 constexpr int kWriteAttempts = 3;
 constexpr size_t kMaxTenantBytes = 256;
 constexpr size_t kMaxBadFiles = 16;
@@ -42,7 +44,7 @@ absl::Status CheckCacheTenant(std::string_view tenant) {
 RangeCache::RangeCache(Parts parts)
     : parts_(std::move(parts)),
       queued_(parts_.queued_bytes),
-      room_({.list = [this](absl::FunctionRef<void(const std::string&)> each) { ForEachName(each); },
+      room_({.list = [this](CacheFileVisitor each) { ForEachName(each); },
              .open = [this](const std::string& name) { return FileOf(name, /*is_wanted=*/false); },
              .knows =
                  [this](const std::string& store) {
@@ -182,9 +184,9 @@ void RangeCache::Forget(const std::string& name, const std::shared_ptr<CacheFile
   by_name_.erase(found);
 }
 
-void RangeCache::ForEachName(absl::FunctionRef<void(const std::string& name)> each) {
+void RangeCache::ForEachName(CacheFileVisitor each) {
   const std::lock_guard lock(mutex_);
-  for (const FileInUse& file : files_) each(file.name);
+  for (const FileInUse& file : files_) each(file.name, file.file->is_slab());
 }
 
 // A file that was not there; `written`: and `first` is in it. Null if it cannot be kept, or if there is no room (any
@@ -215,7 +217,7 @@ std::shared_ptr<CacheFile> RangeCache::Make(const Kept& kept, const CacheFile::F
   std::shared_ptr<CacheFile> shared = *std::move(made);
   if (shared->identity() != kept.identity) return nullptr;
   Remember(kept.name, shared);
-  if (is_new) room_.Made(kept.name);
+  if (is_new) room_.Made(kept.name, shared->is_slab());
   *written = is_new && with_first;
   return shared;
 }
@@ -424,9 +426,13 @@ bool RangeCache::EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming) {
     OnError(used.status(), /*reading=*/false);
     return false;
   }
+  if (incoming.place_bytes > 0) {
+    const uint64_t surely = excess - std::min(excess - 1, kRoomOfPlaces);
+    return room_.MakeRoom(surely, incoming, *used, Jobs(incoming.hints.job));
+  }
   const uint64_t more = std::min(kRoomAtOnce, *used / kRoomOfSize);
-  const bool made = room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
-  return incoming.in_slab ? made : Excess(bytes) == 0;
+  room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
+  return Excess(bytes) == 0;
 }
 
 void RangeCache::ShrinkSoon() {

@@ -151,7 +151,7 @@ class RangeCache {
   /// CacheFile::OpenOrMake.
   virtual OpenedFile OpenOrMakeFile(const Kept& kept, const CacheFile::First* first, bool* made) = 0;
   /// Calls its argument for the names of all files, in no order: of those that are open.
-  virtual void ForEachName(absl::FunctionRef<void(const std::string& name)> each);
+  virtual void ForEachName(CacheFileVisitor each);
   /// Bytes that must go before `bytes` more may come, whatever the size.
   virtual uint64_t Lacking(uint64_t /*bytes*/) { return 0; }
 

@@ -16,8 +16,8 @@ namespace {
 
 // Each slab has files' heads and a place of its own for what is freed: small caches have few.
 constexpr uint64_t kBytesOfSlab = uint64_t{64} << 20;
-// What is removed may lie in other slabs, where it does not help but by blocks of the disk.
-constexpr int kAddAttempts = 8;
+// One range goes after the other until there is a place: none goes in vain.
+constexpr int kAddAttempts = 64;
 
 }  // namespace
 
@@ -105,7 +105,7 @@ absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, ui
 void RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
   const uint64_t length = kept.bytes.size();
   RoomMaker::Incoming incoming{small.slab_name, small.tag, kept.hints};
-  incoming.in_slab = true;
+  incoming.place_bytes = small.head.size() + length;
   Kept now = kept;
   for (int attempt = 0; attempt < kAddAttempts && writes_; ++attempt) {
     uint64_t lacking = 0;

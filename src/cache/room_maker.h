@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,9 @@
 
 namespace millrace {
 
+/// Called with the name of a file of the cache, "3f/...".
+using CacheFileVisitor = absl::FunctionRef<void(const std::string& name, bool is_slab)>;
+
 /// Makes room in a cache: draws ranges at random from the files of all its users, keeps the best ones to
 /// remove in mind, and removes as EvictionPolicy decides. What is removed from the disk is files with names of the
 /// cache, and ranges in them, and nothing else. Thread-safe; blocking.
@@ -24,7 +28,7 @@ class RoomMaker {
  public:
   struct Hooks {
     /// Calls its argument for the names of all files, in no order.
-    std::function<void(absl::FunctionRef<void(const std::string& name)>)> list;
+    std::function<void(CacheFileVisitor)> list;
     /// A file by its name; null if it cannot be opened.
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> open;
     /// Whether this process reads objects of that store.
@@ -43,8 +47,9 @@ class RoomMaker {
     std::string name;     // of its file
     uint64_t offset = 0;  // or its tag in a slab
     UseHints hints;
-    /// It goes to a slab, where places count, and not only blocks of the disk that are free.
-    bool in_slab = false;
+    /// Bytes of the place that it needs in a slab, where places count, and not only blocks of the disk that are free;
+    /// 0: it goes to a file of its own.
+    uint64_t place_bytes = 0;
     /// Without a plan: it was asked for not long before, and did not get room or was removed.
     bool proven = false;
     /// Nothing is written: too much is there, and something must go.
@@ -55,7 +60,7 @@ class RoomMaker {
   bool MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_bytes, std::vector<JobClock> jobs);
 
   /// A file was made.
-  void Made(const std::string& name);
+  void Made(const std::string& name, bool is_slab);
 
  private:
   using Name = std::array<char, 32>;  // without the slash
@@ -67,14 +72,26 @@ class RoomMaker {
     EvictionPolicy::Candidate of;
   };
 
-  void AddName(const std::string& name);
+  using Pool = std::vector<Candidate>;
+  struct Slab {
+    std::string name;
+    uint64_t spans = 1;  // as far as is known
+  };
+
+  void AddName(const std::string& name, bool is_slab);
   void ListFiles();
-  void Draw();
-  void DrawFrom(const std::string& name, bool* vanished);
+  void LookAtSlabs();
+  void Draw(Pool* own, const std::string& own_slab);
+  void DrawAny();
+  void DrawFrom(const std::string& name, bool* vanished, Pool& pool);
+  Pool* PoolOf(const Incoming& incoming);
+  size_t LeastWaste(const std::vector<const Candidate*>& all, size_t chosen, const Incoming& incoming) const;
   absl::StatusOr<uint64_t> Evict(const Candidate& candidate);
+  std::optional<uint64_t> EvictChosen(Candidate chosen, EvictionPolicy::Choice::What what, const Incoming& incoming,
+                                      Pool& pool);
   bool Admits(Incoming& incoming, uint64_t cached_bytes);
   void Remember(const std::string& name, uint64_t offset, const UseHints& hints);
-  void Trim();
+  void Trim(Pool& pool) const;
 
   const Hooks hooks_;
   std::mutex mutex_;
@@ -82,7 +99,11 @@ class RoomMaker {
   EvictionPolicy policy_;
   std::vector<Name> names_;
   std::optional<int64_t> list_again_ms_;  // null: not listed yet
-  std::vector<Candidate> pool_;
+  std::vector<Slab> slabs_;               // drawn from by the number of their ranges
+  size_t slab_looked_at_ = 0;             // the last one
+  Pool pool_;
+  std::map<std::string, Pool> of_slabs_;  // further ones, of each slab that something was to come to
+  uint64_t draws_of_slabs_ = 0;
   bool draws_pinned_ = false;
   int rejected_ = 0;  // in a row, since candidates were drawn
   double drawn_bytes_ = 0;
@@ -95,7 +116,7 @@ class RoomMaker {
 /// Removes a file of the cache, if nobody has it open; the bytes of the disk that it took, or nullopt.
 std::optional<uint64_t> UnlinkUnused(const std::string& path);
 
-/// Calls `each` for the names, "3f/..." , of all files of the cache in the folder, in no order.
-void ForEachCacheFile(const std::string& folder, absl::FunctionRef<void(const std::string& name)> each);
+/// Calls `each` for all files of the cache in the folder, in no order.
+void ForEachCacheFile(const std::string& folder, CacheFileVisitor each);
 
 }  // namespace millrace
