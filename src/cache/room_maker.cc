@@ -243,30 +243,29 @@ absl::StatusOr<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
   return freed;
 }
 
-// The candidates that are as good to remove as the chosen one differ in what they leave: a place that is hardly longer
-// than what comes; or, if something must go, whole blocks of the disk.
+// Candidates that are as good to remove as the chosen one differ in what they leave: a place that is hardly longer than
+// what comes; or else whole blocks of the disk.
 size_t RoomMaker::LeastWaste(const std::vector<const Candidate*>& all, size_t chosen, const Incoming& incoming) const {
-  if (incoming.place_bytes == 0 && !incoming.forced) return chosen;
+  if (incoming.place_bytes == 0 && !all[chosen]->file->is_slab()) return chosen;
   const uint32_t job = all[chosen]->of.hints.job;
   const JobClock* const clock = policy_.Find(job);
-  const bool planned = job > UseHints::kPinned && clock != nullptr;
-  if (!planned && clock != nullptr && !incoming.forced) return chosen;  // without a plan the order is all
-  const bool own = planned && incoming.hints.job == job;
+  const bool own = job > UseHints::kPinned && clock != nullptr && incoming.hints.job == job;
   if (!own && !incoming.forced) return chosen;
-  size_t best = chosen;
-  std::optional<int64_t> least;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Candidate& candidate = *all[i];
-    if (candidate.of.hints.job != job || !candidate.file->is_slab()) continue;
-    if (!incoming.forced && candidate.name != incoming.name) continue;
-    if (!incoming.forced && policy_.Distance(candidate.of.hints, *clock) <= policy_.Distance(incoming.hints, *clock))
-      continue;
-    const std::optional<int64_t> waste = candidate.file->WasteOfRemoving(candidate.range, incoming.place_bytes);
-    if (!waste || (least && *waste >= *least)) continue;
-    least = waste;
-    best = i;
+  const auto is_as_good = [&](const Candidate& candidate) {
+    if (candidate.of.hints.job != job || !candidate.file->is_slab()) return false;
+    return incoming.forced || policy_.Distance(candidate.of.hints, *clock) > policy_.Distance(incoming.hints, *clock);
+  };
+  for (const uint64_t bytes : {incoming.place_bytes, uint64_t{0}}) {
+    std::optional<std::pair<int64_t, size_t>> least;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Candidate& candidate = *all[i];
+      if (!is_as_good(candidate) || (bytes > 0 && candidate.name != incoming.name)) continue;
+      const std::optional<int64_t> waste = candidate.file->WasteOfRemoving(candidate.range, bytes);
+      if (waste && (!least || *waste < least->first)) least = std::pair(*waste, i);
+    }
+    if (least) return least->second;
   }
-  return best;
+  return chosen;
 }
 
 // The bytes that are free by that; nullopt if nothing more is to be removed.

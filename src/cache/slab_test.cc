@@ -142,7 +142,7 @@ TEST_F(SlabTest, PlacesAreUsedAgain) {
     const double of_heads = 16384.0 * slabs / kBound;
     EXPECT_LE(share, (equal ? 1.03 : 1.05) + of_heads) << summary->cached_bytes;
     EXPECT_GE(static_cast<double>(summary->cached_bytes), 0.9 * kBound);
-    EXPECT_EQ(Files().size(), slabs);
+    EXPECT_EQ(Files().size(), static_cast<size_t>(slabs));
     fs::remove_all(folder_ / "millrace-cache-1");
   }
 }

@@ -59,9 +59,9 @@ absl::StatusOr<uint64_t> BytesOf(const Source& source, uint64_t first, uint64_t 
 // Of a unit that is a whole small object: what its head and its record take, and what its neighbours leave of blocks of
 // the disk, which are used again, but not to the last byte. Else 0.
 absl::StatusOr<uint64_t> SlabBytesOf(const LoaderPlan& plan, size_t part, const CacheUnit& unit) {
-  constexpr uint64_t kTexts = 64;
-  constexpr uint64_t kLeft = 1024;
-  constexpr uint64_t kLeftOf = 32;
+  constexpr uint64_t kTexts = 36;  // an ETag and the lengths
+  constexpr uint64_t kLeft = 768;
+  constexpr uint64_t kLeftOf = 64;
   if (unit.items != 1 || plan.source.tokens() != nullptr) return 0;
   IndexedSample sample;
   IndexedObject object;
