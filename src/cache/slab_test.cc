@@ -12,7 +12,9 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/crypto.h"
@@ -143,6 +145,73 @@ TEST_F(SlabTest, PlacesAreUsedAgain) {
     EXPECT_LE(share, (equal ? 1.03 : 1.05) + of_heads) << summary->cached_bytes;
     EXPECT_GE(static_cast<double>(summary->cached_bytes), 0.9 * kBound);
     EXPECT_EQ(Files().size(), static_cast<size_t>(slabs));
+    fs::remove_all(folder_ / "millrace-cache-1");
+  }
+}
+
+// The bytes that a cache can bring of these reads at most: what is used latest goes.
+uint64_t OptimumOf(const std::vector<uint64_t>& reads, const std::vector<uint64_t>& next,
+                   const std::vector<uint64_t>& lengths, uint64_t bound) {
+  std::set<std::pair<uint64_t, uint64_t>> cached;  // next use and object
+  uint64_t hits = 0;
+  uint64_t bytes = 0;
+  for (uint64_t use = 0; use < reads.size(); ++use) {
+    const uint64_t length = lengths[reads[use]];
+    if (cached.erase({use, reads[use]}) > 0) {
+      hits += length;
+      bytes -= length;
+    }
+    cached.emplace(next[use], reads[use]);
+    bytes += length;
+    while (bytes > bound) {
+      bytes -= lengths[cached.rbegin()->second];
+      cached.erase(std::prev(cached.end()));
+    }
+  }
+  return hits;
+}
+
+// Objects of 4 KB and of spread sizes, in five shuffled epochs.
+TEST_F(SlabTest, HitsAreNearTheOptimum) {
+  constexpr uint64_t kObjects = 2400;
+  constexpr uint64_t kEpochs = 5;
+  Rng rng(5);
+  std::vector<uint64_t> lengths(kObjects);
+  for (uint64_t& length : lengths) length = 3000 + rng.Below(2200);
+  std::vector<uint64_t> reads;
+  for (uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    std::vector<uint64_t> order(kObjects);
+    std::iota(order.begin(), order.end(), 0);
+    for (uint64_t i = kObjects; i > 1; --i) std::swap(order[i - 1], order[rng.Below(i)]);
+    reads.insert(reads.end(), order.begin(), order.end());
+  }
+  std::vector<uint64_t> next(reads.size());
+  std::vector<uint64_t> following(kObjects, reads.size() + kObjects);
+  for (uint64_t use = reads.size(); use-- > 0;) next[use] = std::exchange(following[reads[use]], use);
+  const uint64_t all = std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
+  for (const uint64_t percent : {25, 50, 75}) {
+    const uint64_t bound = all * percent / 100;
+    const auto cache = Open(bound);
+    const auto entry = cache->Join("https://store s3://bucket/", 7, kObjects);
+    uint64_t hits = 0;
+    for (uint64_t use = 0; use < reads.size(); ++use) {
+      const uint64_t i = reads[use];
+      const std::string object = ObjectOf(i, lengths[i]);
+      const PlannedRead plan{.job = 7, .use = use, .period = kObjects, .spans = {{{0, object.size()}, next[use]}}};
+      entry->SetClock(use);
+      if (!Read(*cache, Of(i), {0, object.size()}).empty()) {
+        hits += object.size();
+        cache->Touch(Of(i), {0, object.size()}, &plan);
+        continue;
+      }
+      Keep(*cache, i, object, &plan);
+      cache->Flush();
+    }
+    const uint64_t best = OptimumOf(reads, next, lengths, bound);
+    EXPECT_GE(static_cast<double>(hits), 0.95 * static_cast<double>(best)) << percent;
+    fmt::print(
+        "{} %: {:.4f} of the optimum, disk {:.4f}\n", percent, static_cast<double>(hits) / static_cast<double>(best),
+        static_cast<double>(DiskBytes()) / static_cast<double>(SummarizeCache(folder_.path(), {})->cached_bytes));
     fs::remove_all(folder_ / "millrace-cache-1");
   }
 }
