@@ -14,14 +14,14 @@ build: ## build the release: build/release/bin/millrace and the Python package i
 	cmake --preset release -DMILLRACE_TESTS=OFF
 	cmake --build --preset release --target millrace millrace_python
 
-wheel: ## make a Python wheel with all libraries inside, in dist/
+wheel: ## make the Python wheels with all libraries inside, in dist/
 	@scripts/wheel
 
 deb: ## make a Debian package of command, man pages and Python package, in dist/
 	@scripts/setup demo
 	@scripts/deb
 
-dist: ## make all artifacts in dist/: wheel, sources, Debian package, tarball, image, Helm chart, bill of materials, checksums
+dist: ## make all artifacts in dist/: wheels, sources, Debian package, tarball, image, Helm chart, bills of materials, checksums
 	@scripts/setup
 	@scripts/dist
 

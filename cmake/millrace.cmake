@@ -1,7 +1,7 @@
 # millrace_library(base SOURCES a.cc b.cc DEPS net PRIVATE lib) -> static library millrace_base
 #   OFF_DATA_PATH: no sample passes through it, so it is compiled by -O1, in two thirds of the time
 # millrace_test(base SOURCES a_test.cc DEPS ... [SLOW])         -> one program base_test, each case a ctest
-# millrace_embed(job JobTemplate templates a.sh b.json)         -> the texts of files as a part of a library
+# millrace_embed(millrace_job JobTemplate templates a.sh b.json) -> the texts of files as a part of a target
 # millrace_fuzz(shard NAME tar_fuzz SOURCES tar_fuzz.cc)        -> libFuzzer program (preset asan only)
 
 add_library(millrace_flags INTERFACE)
@@ -124,8 +124,8 @@ function(millrace_fuzz module)
   set_property(GLOBAL APPEND PROPERTY MILLRACE_FUZZERS ${ARG_NAME})
 endfunction()
 
-# Files become a part of a library, as kNAMENames and kNAMETexts in namespace millrace. Both lists end with nullptr.
-function(millrace_embed library name folder)
+# Files become a part of a target, as kNAMENames and kNAMETexts in namespace millrace. Both lists end with nullptr.
+function(millrace_embed target name folder)
   set(names "")
   set(texts "")
   foreach(file ${ARGN})
@@ -136,5 +136,5 @@ function(millrace_embed library name folder)
   endforeach()
   file(CONFIGURE OUTPUT embedded_${name}.cc @ONLY CONTENT
     "namespace millrace {\nextern const char* const k@name@Names[];\nextern const char* const k@name@Texts[];\nconst char* const k@name@Names[] = {\n@names@    nullptr};\nconst char* const k@name@Texts[] = {\n@texts@    nullptr};\n}  // namespace millrace\n")
-  target_sources(millrace_${library} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/embedded_${name}.cc)
+  target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/embedded_${name}.cc)
 endfunction()

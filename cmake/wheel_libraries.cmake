@@ -21,3 +21,7 @@ set_target_properties(pugixml::pugixml PROPERTIES INTERFACE_LINK_LIBRARIES pugix
 set_target_properties(PkgConfig::HWY PROPERTIES INTERFACE_LINK_LIBRARIES ${MILLRACE_WHEEL_LIBRARIES}/libhwy.a)
 # Code that nobody calls is left out: arc4random() of std::random_device, for example, needs glibc 2.36.
 add_link_options(-static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--gc-sections)
+# auditwheel sets the path of the libraries. One of the build would leave its length in the file, which differs between checkouts.
+# The linker still has to see our libLerc, since Debian's would bring in all of libstdc++ that it needs.
+set(CMAKE_SKIP_RPATH ON)
+add_link_options(-Wl,-rpath-link,${MILLRACE_WHEEL_LIBRARIES})

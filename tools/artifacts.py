@@ -139,11 +139,19 @@ def _release() -> str:
     return f"{found['ID']}-{found.get('VERSION_ID', 'unstable')}"
 
 
-def _pip_version(package: str) -> str:
-    code = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
-    python = ROOT / ".venv/bin/python"
-    said = subprocess.run([python, "-c", code, package], check=True, capture_output=True, text=True)
+def _nanobind_version() -> str:
+    code = "import importlib.metadata as m; print(m.version('nanobind'))"
+    said = subprocess.run([ROOT / ".venv/bin/python", "-c", code], check=True, capture_output=True, text=True)
     return said.stdout.strip()
+
+
+def _robin_map_version() -> str:
+    """As its headers state it, which nanobind brings."""
+    command = [ROOT / ".venv/bin/python", "-m", "nanobind", "--include_dir"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True)
+    header = Path(said.stdout.strip()).parent / "ext/robin_map/include/tsl/robin_growth_policy.h"
+    numbers = re.findall(r"^#define TSL_RH_VERSION_\w+ (\d+)$", header.read_text(), re.MULTILINE)
+    return ".".join(numbers)
 
 
 def bill_of_materials(wheel: Wheel) -> dict[str, Any]:
@@ -153,10 +161,13 @@ def bill_of_materials(wheel: Wheel) -> dict[str, Any]:
         package, dot, _ = name.rpartition(".copyright")
         if not dot:
             continue
-        if package == "pybind11":
-            version = _pip_version(package)
-            reference = f"pkg:pypi/{package}@{version}"
-            properties = []
+        properties = []
+        if package == "nanobind":
+            version = _nanobind_version()
+            reference = f"pkg:pypi/nanobind@{version}"
+        elif package == "robin-map":
+            version = _robin_map_version()
+            reference = f"pkg:github/tessil/robin-map@v{version}"
         else:
             version, source = _debian_version(package)
             reference = (

@@ -67,7 +67,7 @@ OWNERS: dict[str, set[str]] = {
     "CLI/": {"cli"},
     "stb/": {"inspect"},
     "sanitizer/": {"cli"},  # a fuzzer
-    "pybind11/": {"python"},
+    "nanobind/": {"python"},
     "Python.h": {"python"},
     "fuse": {"mount"},
 }

@@ -19,9 +19,9 @@ def help_of(binary: str, words: tuple[str, ...]) -> str:
 
 
 def sub_commands(text: str) -> list[str]:
-    """Names in the section "Subcommands:", whose lines are indented by two blanks."""
-    section = re.search(r"^Subcommands:\n((?:  .*\n)+)", text, re.MULTILINE)
-    return re.findall(r"^  (\S+)", section[1], re.MULTILINE) if section else []
+    """Names in the sections "Subcommands:" and "... commands:", whose lines are indented by two blanks."""
+    sections = re.findall(r"^(?:Subcommands|[A-Z][a-z]+ commands):\n((?:  .*\n)+)", text, re.MULTILINE)
+    return [name for section in sections for name in re.findall(r"^  (\S+)", section, re.MULTILINE)]
 
 
 def pages(binary: str, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

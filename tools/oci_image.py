@@ -3,7 +3,7 @@
 
 usage: oci_image.py ROOT TARBALL FOLDER
 
-       ROOT: the folder of a base system, as debootstrap makes it; TARBALL: the command, as artifacts.py makes it
+       ROOT: the folder of a base system, as mmdebstrap makes it; TARBALL: the command, as artifacts.py makes it
 
 Two runs give the same bytes for the same packages: names are sorted, all times are SOURCE_DATE_EPOCH, and what the making of ROOT left is out.
 """
@@ -31,7 +31,7 @@ TYPE = "application/vnd.oci.image"
 # Logs, caches, and what is of the machine that made the base system.
 LEFT_OUT = re.compile(
     r"(dev|proc|sys|run|tmp|debootstrap|var/(log|tmp)|var/cache|var/lib/apt/lists)/.*"
-    r"|etc/(resolv\.conf|hostname|machine-id|hosts|apt/sources\.list)|var/lib/(dbus|systemd)/.*|.*\.dpkg-(old|new)|etc/.*-"
+    r"|etc/(resolv\.conf|hostname|machine-id|hosts|apt/sources\.list(\.d/.*)?)|var/lib/(dbus|systemd)/.*|.*\.dpkg-(old|new)|etc/.*-"
 )
 
 
@@ -145,7 +145,7 @@ def make_image(root: Path, tarball: Path, folder: Path) -> Path:
             },
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
-        "history": [{"created": time, "created_by": made} for made in ("debootstrap", "millrace")],
+        "history": [{"created": time, "created_by": made} for made in ("mmdebstrap", "millrace")],
     }
     manifest = {
         "schemaVersion": 2,

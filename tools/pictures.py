@@ -9,42 +9,40 @@ from __future__ import annotations
 
 import re
 import sys
-from html import escape
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+sys.path.append(str(ROOT / "python/millrace/bench"))  # the page of `millrace bench` has the same colors
 
-STYLE = """
-  text { font: 14px Helvetica, Arial, sans-serif; fill: #1d2b36 }
+from _markup import Markup, colors_style, element  # noqa: E402
+
+STYLE = (
+    colors_style()
+    + """
+  text { font: 14px Helvetica, Arial, sans-serif; fill: var(--ink) }
   .small { font-size: 12px } .head { font-weight: bold } .middle { text-anchor: middle } .end { text-anchor: end }
-  .box { fill: #eef4f8; stroke: #33658a; stroke-width: 1.5 } .ours { fill: #f9dfab; stroke: #b57a00; stroke-width: 1.5 }
-  .open { fill: none; stroke: #33658a; stroke-width: 1.5; stroke-dasharray: 5 4 }
-  .arrow { fill: none; stroke: #33658a; stroke-width: 2 } .tip { fill: #33658a }
-  .bar { fill: #8fb0c8 } .best { fill: #e39a17 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e3eaf0 }
-    .box { fill: #1f3342; stroke: #86b4d4 } .ours { fill: #54401a; stroke: #f0b949 } .open, .arrow { stroke: #86b4d4 }
-    .tip { fill: #86b4d4 } .bar { fill: #4d7592 } .best { fill: #f0b949 }
-  }
+  .box { fill: var(--band); stroke: var(--main); stroke-width: 1.5 } .ours { fill: var(--glow); stroke: var(--other); stroke-width: 1.5 }
+  .open { fill: none; stroke: var(--main); stroke-width: 1.5; stroke-dasharray: 5 4 }
+  .arrow { fill: none; stroke: var(--main); stroke-width: 2 } .tip { fill: var(--main) }
+  .bar { fill: var(--bar) } .best { fill: var(--main) }
 """
+)
 
 
 class Picture:
     def __init__(self, width: int, height: int, title: str) -> None:
-        self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
-            f"<title>{escape(title)}</title><style>{STYLE}</style>",
-            '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
-            '<path class="tip" d="M0 0 10 5 0 10z"/></marker></defs>',
-        ]
+        shape = {"id": "tip", "viewBox": "0 0 10 10", "refX": 9, "refY": 5, "markerWidth": 7, "markerHeight": 7}
+        tip = element("marker", element("path", class_="tip", d="M0 0 10 5 0 10z"), orient="auto", **shape)
+        self.size = f"0 0 {width} {height}"
+        self.parts = [element("title", title) + element("style", Markup(STYLE)), element("defs", tip)]
 
     def text(self, x: float, y: float, text: str, kind: str = "") -> None:
-        self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(text)}</text>')
+        self.parts.append(element("text", text, x=float(x), y=float(y), class_=kind))
 
     def rect(self, x: float, y: float, width: float, height: float, kind: str, round: int = 6) -> None:
-        self.parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round}" class="{kind}"/>'
-        )
+        shape = {"x": float(x), "y": float(y), "width": float(width), "height": float(height)}
+        self.parts.append(element("rect", **shape, rx=round, class_=kind))
 
     def box(self, x: float, y: float, width: float, height: float, lines: list[str], kind: str = "box") -> None:
         """The first line is the head."""
@@ -59,12 +57,13 @@ class Picture:
             )
 
     def arrow(self, path: str, label: str = "", at: tuple[float, float] = (0, 0)) -> None:
-        self.parts.append(f'<path class="arrow" d="{path}" marker-end="url(#tip)"/>')
+        self.parts.append(element("path", class_="arrow", d=path, marker_end="url(#tip)"))
         if label:
             self.text(*at, label, "small middle")
 
     def svg(self) -> str:
-        return "\n".join([*self.parts, "</svg>\n"])
+        lines = Markup("\n" + "\n".join(self.parts) + "\n")
+        return element("svg", lines, xmlns="http://www.w3.org/2000/svg", viewBox=self.size, role="img") + "\n"
 
 
 def rates() -> str:

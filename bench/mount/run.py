@@ -410,6 +410,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                             row["missing"] = f"{needed} is not installed: apt-get install {needed}"
                         else:
                             try:
+                                if workload.kind == "write":
+                                    os.sync()  # what the store has left in memory in the run before
                                 with mounted(contestant, root / "mnt", settings) as pid:
                                     if workload.warm:
                                         measure(workload, root / "mnt", pid, root)

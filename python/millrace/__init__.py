@@ -15,7 +15,6 @@ S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_
 from __future__ import annotations
 
 import importlib as _importlib
-import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -43,6 +42,7 @@ from ._errors import (
     UsageError,
 )
 from ._fields import Array, Boxes, Bytes, Image, Json, Label, Text
+from ._file_protocol import register as _register_protocol
 from ._files import open as open  # not in __all__: `import *` leaves Python's own alone
 from ._job import Notice, heartbeat, notice
 from ._labels import Labels
@@ -101,8 +101,7 @@ else:
         return _importlib.import_module(f"{__name__}.{name}")
 
 
-if "fsspec" in _sys.modules:  # a program that imports it later finds millrace:// by the entry point of the package
-    _sys.modules["fsspec"].register_implementation("millrace", "millrace.filesystem.FileSystem", clobber=True)
+_register_protocol()
 
 __all__ = [
     "AccessDeniedError",

@@ -82,9 +82,13 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def shuffle(value: Any) -> str:
-    if value is None or value is False:
-        return "none"
-    return "window" if value is True else choice("shuffle", value, ("window", "global", "none"))
+    if value is None or type(value).__name__ in ("bool", "bool_"):  # Python's and numpy's
+        return "window" if value else "none"
+    kinds = ("window", "global", "none")
+    if not isinstance(value, str):
+        listed = ", ".join(map(repr, kinds))
+        raise TypeError(f"shuffle must be one of {listed}, not {value!r}; True is 'window', and False is 'none'")
+    return choice("shuffle", value, kinds)
 
 
 def dtype(value: Any) -> str:

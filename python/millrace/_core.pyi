@@ -125,6 +125,23 @@ _Image = tuple[int, int, int, _Crop, str, str, _PerChannel, _PerChannel, str, bo
 _Field = tuple[str, str, str, _Image | None, str, str]
 
 @final
+class StagedDataset:
+    def __init__(
+        self,
+        uri: str,
+        progress: Callable[[int, int], object] | None,
+        *,
+        endpoint: str,
+        profile: str,
+        region: str,
+        index: str,
+        part: int,
+        parts: int,
+    ) -> None: ...
+    @property
+    def uri(self) -> str: ...
+
+@final
 class Counts: ...
 
 @final
@@ -173,6 +190,7 @@ class Loader:
         workers: tuple[list[str], int, int | None, str, str, str, bool, tuple[str, str, bool] | None] | None,
         padding: list[tuple[str, float]],
         finite_padding: bool,
+        staged: StagedDataset | None,
     ) -> None: ...
     def batches(
         self,
@@ -200,6 +218,8 @@ class Loader:
     def epoch(self) -> int: ...
     @property
     def steps_per_epoch(self) -> int: ...
+    @property
+    def estimated_steps(self) -> int: ...
 
 _Function = tuple[str, str, bool, int, tuple[int, int, int, bool, int, int]]
 

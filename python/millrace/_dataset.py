@@ -6,13 +6,13 @@ import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Literal, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Callable, Literal, NoReturn, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _arguments, _core, _subsets
-from ._errors import InvalidArgumentError, MismatchError
+from . import _arguments, _core, _moved_options, _subsets
+from ._errors import InvalidArgumentError, MismatchError, UnsupportedError
 from ._labels import LabelsLike, Native, to_labels
 from ._opening import Opening, class_order, native_of
 from ._progress_line import ProgressLine
@@ -67,6 +67,11 @@ class Dataset:
         DamagedDataError: A shard is truncated or corrupt; the message names object and offset.
         MismatchError: The index no longer matches its objects; the message says what to do.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Dataset:
+        if cls.__init__ is Dataset.__init__:  # a class of the program may have options of these names
+            _moved_options.check(options, "millrace.Dataset", _moved_options.OF_DATASETS)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -154,6 +159,12 @@ class Dataset:
         """All samples in the order of the index, as :meth:`read` gives them: for looking at them; a :class:`Loader` is faster."""
         for at in range(0, len(self), _READ_TOGETHER):
             yield from self.read_many(range(at, min(at + _READ_TOGETHER, len(self))))
+
+    def __add__(self, other: object) -> NoReturn:
+        raise UnsupportedError(
+            "data sets are not added: millrace.Dataset([one.uri, other.uri]) has the samples of both, and millrace.Mix([one, other]) "
+            "draws from them by weights"
+        )
 
     def head(self, samples: int = 5) -> list[dict[str, Any]]:
         """The first samples, as :meth:`read` gives them."""
@@ -332,7 +343,7 @@ class Dataset:
         groups: npt.ArrayLike | None = None,
         weights: Mapping[Any, float] | None = None,
         epoch_samples: int | None = None,
-        draws: str = "exact",
+        draws: Literal["exact", "replacement", "independent"] = "exact",
     ) -> Mix:
         """Draws equally many samples of each class, or as many as ``weights`` says, in every epoch; the parts are the classes.
 
@@ -350,7 +361,13 @@ class Dataset:
 
         return balanced(self, groups, weights, epoch_samples, draws)
 
-    def weighted(self, weights: npt.ArrayLike, *, epoch_samples: int | None = None, draws: str = "exact") -> Mix:
+    def weighted(
+        self,
+        weights: npt.ArrayLike,
+        *,
+        epoch_samples: int | None = None,
+        draws: Literal["exact", "replacement", "independent"] = "exact",
+    ) -> Mix:
         """Draws samples in proportion to their weights (``torch.utils.data.WeightedRandomSampler``'s task).
 
         Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight (rounded down

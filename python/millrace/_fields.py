@@ -64,11 +64,11 @@ class Image:
     crop: Literal["center", "random"] | tuple[Any, Any] | None = None
     flip: float | None = None
     dtype: Any = None
-    layout: str | None = None
+    layout: Literal["nhwc", "nchw", "NHWC", "NCHW"] | None = None
     mean: float | Sequence[float] | None = None
     std: float | Sequence[float] | None = None
     like: str | None = None
-    interpolation: str = "bilinear"
+    interpolation: Literal["bilinear", "bicubic", "box", "nearest"] = "bilinear"
     orientation: Literal["stored", "exif"] | None = None
     exact: bool | None = None
     transforms: Sequence[Transform] | None = None
@@ -187,7 +187,7 @@ class Label:
     """
 
     field: str = "cls"
-    kind: str = "int"
+    kind: Literal["int", "float", "text"] = "int"
     path: str | None = None
     pad: float | None = None
     _entry: ClassVar[str] = "label"
@@ -258,7 +258,7 @@ class Boxes:
 
     field: str
     like: str = "image"
-    format: str = "xyxy"
+    format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
     normalized: bool = False
     path: str | None = None
     _entry: ClassVar[str] = "boxes"

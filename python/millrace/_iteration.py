@@ -7,12 +7,13 @@ import gc
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Union
+from typing import Any, NoReturn, Union
 
 from . import _arguments, _core
 from ._batch import Batch, State
-from ._errors import Error, ExhaustedError, InvalidArgumentError, UsageError
+from ._errors import Error, ExhaustedError, InvalidArgumentError, UnsupportedError, UsageError
 from ._hand_over import HandOver
+from ._positions import epoch_of, is_staged, start_of_epoch
 from ._stream import CLOSED, Stream, finish_stops
 from ._stream import Batches as StreamBatches
 
@@ -85,7 +86,9 @@ class Iteration:
         batches_of: Callable[[Feed], Batches],
         epochs: int,
         reads_on: bool,
+        steps: Callable[[], int],
     ) -> None:
+        self.steps = steps  # of an epoch
         self._feed = feed
         self._again = again
         self._batches_of = batches_of
@@ -306,6 +309,24 @@ class BatchIterator:
         """The position after the last batch that this iterator has delivered, for :meth:`Loader.load_state_dict`."""
         return _state_of(self._run.feed.report()) if self._run.end is None else self._run.end
 
+    def __len__(self) -> int:
+        """Batches of a whole epoch, as of torch's iterators, whatever was taken of it."""
+        steps = self._iteration.steps()
+        if not steps and is_staged(self.state_dict()["position"]):
+            raise TypeError(
+                "start='staged': the length of a first epoch is not known before its end, and that of a later one after its first batch; see len(loader)"
+            )
+        return steps
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            "an iterator of a Loader cannot be copied or sent to another process; take its state_dict(), and give it to another Loader: "
+            "load_state_dict(state)"
+        )
+
     def _warn(self) -> None:
         self._is_second = False
         if self._iteration.others_of(self._run):
@@ -346,16 +367,6 @@ def position_of(state: State | str) -> str:
 def _shown_keys(state: Mapping[str, Any]) -> str:
     shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
     return f"the keys {', '.join(shown)}" if shown else "no keys"
-
-
-def epoch_of(position: str) -> int:
-    return int(position.split("-")[1])
-
-
-def start_of_epoch(position: str, epoch: int) -> str:
-    """The position at the start of that epoch, of the loader that ``position`` belongs to."""
-    version, _, _, fingerprint = position.split("-")
-    return f"{version}-{epoch}-0-{fingerprint}"
 
 
 def _state_of(report: dict[str, Any]) -> State:
@@ -412,7 +423,14 @@ def iteration_over(
 
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
     reads_on = reads_on and not is_empty
-    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on)
+    iteration = Iteration(
+        feed_of(native),
+        lambda: feed_of(native.again()),
+        batches_of,
+        epochs,
+        reads_on,
+        (lambda: 0) if is_empty else lambda: native.steps_per_epoch,
+    )
     weakref.finalize(iteration, _abandon, streams)
     return iteration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 from . import _arguments
 
@@ -34,7 +34,7 @@ class Labels:
     uri: str | os.PathLike[str]
     key_column: str | None = None
     label_column: str | None = None
-    missing: str = "error"
+    missing: Literal["error", "drop"] = "error"
     csv_quotes: bool = True
 
     def _native(self) -> Native:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Callable, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Callable, Literal, NoReturn, cast
 
 from . import _arguments, _core, _dataloader_names, _moved_options, _pads
 from ._batch import Batch, State
@@ -16,12 +16,11 @@ from ._device_decode import decoder_of
 from ._errors import Error, InvalidArgumentError, UnsupportedError
 from ._fields import Field, Image, Label, padding_of_values, refuse_objects
 from ._hand_over import handed_over
-from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
+from ._iteration import BatchIterator, iteration_over, position_of
 from ._loader_options import (
     cache_options,
     checked_functions,
     entry_options,
-    opened_data,
     token_options,
     torch_for,
     tuple_names,
@@ -30,8 +29,10 @@ from ._loader_options import (
 )
 from ._mix import Mix
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer, mapping_of, shuffle_and_order
+from ._positions import is_staged, start_of_epoch
 from ._ranks import local_ranks, rank_and_world
 from ._report import Report, Table, flat
+from ._staged import Start, opened_data, option_for_whole, staged_data
 from ._stream import Stream
 from ._stream_maker import destination_of, stream_maker
 from ._tokenized import tokenized
@@ -91,7 +92,11 @@ class Loader:
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
             are as those of labels, except images, which are 0.
-        memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
+        start: ``"indexed"``: begin when all shards are indexed. ``"staged"``: begin when some of the shards are, and index the others meanwhile
+            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, ``len(loader)`` raises TypeError, and the last batch of each stage
+            may be short. None: as the position says that is loaded, else ``"indexed"``.
+        memory: Budget for fetched bytes and batches together, in bytes or as ``"1GiB"``. None: all Loaders of the process with None share 512 MiB
+            (each of those with ``workers`` has as much). A data set that needs less takes less.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
             memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size.
@@ -136,22 +141,22 @@ class Loader:
         UsageError: ``data`` was made before a fork.
 
         The errors of :class:`Dataset`, when ``data`` is a URI; iteration also raises DamagedDataError, UnavailableError and
-        MismatchError, with the object's name, and TransformError, with the sample's. Such errors are final: make a new loader to go on.
+        MismatchError, with the object's name, and TransformError, with the sample's. After such an error each loop raises it again, until :meth:`load_state_dict`.
     """
 
     _given: dict[str, Any]  # options
 
     def __new__(cls, *args: Any, **options: Any) -> Loader:
-        _moved_options.check(options)
-        made = super().__new__(cls)
-        made._given = {name: value for name, value in options.items() if name != "data"}
-        return made
+        if cls.__init__ is Loader.__init__:  # a class of the program may have options of these names
+            _moved_options.check(options)
+        return super().__new__(cls)
 
     def __init__(
         self,
         data: Dataset | Mix | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
         batch_size: int = 128,
+        shuffle: Literal["window", "global", "none"] | bool | Shuffle | None = "window",
+        *,
         size: int | tuple[int, int] = 224,
         augment: bool = False,
         raw: bool = False,
@@ -159,19 +164,19 @@ class Loader:
         as_tuple: Sequence[str] | None = None,
         image: Image | None = None,
         label: str | Label | None = None,
-        shuffle: str | bool | Shuffle | None = "window",
         seed: int = 0,
         epochs: int | None = None,
         rank: int | None = None,
         world: int | None = None,
         last: Literal["pad", "short", "drop", "wrap"] | None = None,
         pad: Mapping[str, float] | None = None,
-        memory: int | str = "512MiB",
+        start: Start = None,
+        memory: int | str | None = None,
         cache: str | os.PathLike[str] | Cache | None = None,
         workers: Sequence[str] | Service | None = None,
-        bad_samples: str = "fail",
-        digest: str | None = None,
-        output: str | None = None,
+        bad_samples: Literal["fail", "replace", "mask"] = "fail",
+        digest: Literal["raw", "decoded", "none"] | None = None,
+        output: Literal["torch", "numpy"] | None = None,
         device: Any = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
@@ -192,8 +197,10 @@ class Loader:
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
     ) -> None:
-        _dataloader_names.check(locals())
-        shuffle, order = shuffle_and_order(shuffle)
+        given = {name: value for name, value in locals().items() if name not in ("self", "data")}
+        _dataloader_names.check(given)
+        self._given = given
+        kind, order = shuffle_and_order(shuffle)
         mapping = mapping_of(transform, multiprocessing_context)
         transfer = device if isinstance(device, Transfer) else Transfer(device)
         device = transfer.device
@@ -210,14 +217,14 @@ class Loader:
             "batch": batch_size,
             **entry_options(usual, fields, image, label, raw, normalize),
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
-            "shuffle": shuffle,
+            "shuffle": kind,
             "order": order,
             "seed": _arguments.integer("seed", seed),
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
             "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
-            "memory": _arguments.memory(memory),
+            "memory": "" if memory is None else _arguments.memory(memory),
             **(kept := cache_options(cache)),
             "local_ranks": 1 if kept["cache"] == _arguments.MEMORY else local_ranks(rank, world),
             "workers": worker_options(workers),
@@ -254,18 +261,26 @@ class Loader:
             self._remote,
             collate_fn is not None or batch_transform is not None,
         )
-        self._dataset = opened_data(tokenized(data, tokens))
-        mix = self._dataset if isinstance(self._dataset, Mix) else None
-        natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
+        self._data, self._start = tokenized(data, tokens), start
+        whole = option_for_whole(data, tokens, workers, checked["last"])
+        staged = staged_data(self._data, start, whole)
+        self._opened = None if staged else opened_data(self._data)
+        self._is_staged = staged is not None
+        self._uri = staged.uri if staged else self._dataset.uri
+        mix = self._opened if isinstance(self._opened, Mix) else None
+        natives: list[_core.Dataset] = []
+        if self._opened is not None:
+            natives = [self._opened._native] if isinstance(self._opened, Dataset) else self._opened._natives
         if checked["bad_samples"] == "fail":
             refuse_objects(natives, checked["fields"])
         if self._remote:
-            checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
+            checked["workers"] = (*checked["workers"][:-1], (named, self._uri, self._torch is not None))
         self._last = checked["last"]
-        self._is_empty = _dataloader_names.drops_all(self._last, tokens, len(self._dataset), batch_size * world)
+        samples = 0 if self._opened is None else len(self._opened)
+        self._is_empty = _dataloader_names.drops_all(self._last, tokens, samples, batch_size * world)
         if self._is_empty:  # the native loader, which has one step to drop, reads nothing
             checked["last"] = "pad"
-        self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
+        self._native = _core.Loader(natives, mix=mix._mix if mix else None, staged=staged, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
         pads = _pads.of_entries(pad, entries, tokens, is_compiled_for)
         self._batch_size = batch_size
@@ -288,7 +303,7 @@ class Loader:
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(function, collate_fn, batch_transform, to_torch, self._dataset.uri, seeds, pads)
+            work = Work(function, collate_fn, batch_transform, to_torch, self._uri, seeds, pads)
         destination = destination_of(self._device, work, transfer, self._payload)
         make_stream = stream_maker(work, mapping, destination, self._hand_over, batch_size, self._remote)
         self._iteration = iteration_over(
@@ -301,14 +316,41 @@ class Loader:
             self._is_empty,
         )
         self._last_stats: Mapping[str, Any] = {}
-        self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
+        self._options = (
+            f"{tokens or f'{batch_size=}'}, shuffle={kind!r}, seed={checked['seed']}, rank {rank} of {world}"
+        )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same for all ranks."""
-        return 0 if self._is_empty else self._native.steps_per_epoch
+        """Batches of a whole epoch, the same for all ranks.
+
+        Raises:
+            TypeError: The first epoch is staged, and it is the next one or not over. :meth:`estimated_len` tells about how many there are.
+        """
+        if self._is_empty:
+            return 0
+        steps = self._native.steps_per_epoch
+        if (
+            self._is_staged and self.epoch > 0 and steps == 0
+        ):  # the first epoch has been delivered: its data set is whole
+            steps = -(-len(self._dataset) // (self._batch_size * self._world))
+        if self._is_staged and self.epoch == 0:
+            raise TypeError(
+                f"{self._uri}: the length of a staged first epoch is not known before its end; it is about {self.estimated_len():,} "
+                "(estimated_len()). With start='indexed' it is known from the start"
+            )
+        return steps
+
+    def __bool__(self) -> bool:
+        return self._is_staged or len(self) > 0
+
+    def estimated_len(self) -> int:
+        """About as many batches as an epoch has: ``len(loader)``, or what the first stage of a staged epoch lets expect. Waits for nothing."""
+        return self._native.estimated_steps if self._is_staged else len(self)
 
     def __repr__(self) -> str:
-        return f"<millrace.Loader {self._dataset.uri}: {len(self):,} batches an epoch, {self._options}>"
+        batches = f"about {self.estimated_len():,}" if self._is_staged else f"{len(self):,}"
+        kind = ", staged" if self._is_staged else ""
+        return f"<millrace.Loader {self._uri}: {batches} batches an epoch, {self._options}{kind}>"
 
     def __iter__(self) -> BatchIterator:
         return self._iteration.begin()
@@ -319,6 +361,12 @@ class Loader:
             "a Loader has no items: it is a stream of whole batches. If a torch DataLoader asked for this one, leave the DataLoader out "
             "and write `for batch in loader:`; batch_size, shuffle, seed and the like are options of millrace.Loader, and it needs no workers"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The arguments that a program of torch asks its ``DataLoader`` for."""
+            return _dataloader_names.attribute(self, name)
 
     def peek(self) -> Batch | None:
         """The next batch, without taking it: what this loader will deliver, and what it reports, stay as they are. None after the last one.
@@ -336,7 +384,10 @@ class Loader:
             "rank": self._rank,
             "world": self._world,
         }
-        with Loader(self._dataset, **{**self._given, **given, **changes}) as other:
+        given["start"] = "staged" if self._is_staged else "indexed"
+        with Loader(
+            self._data if self._opened is None else self._opened, **{**self._given, **given, **changes}
+        ) as other:
             other.load_state_dict(self._iteration.next_position)
             return None if other._iteration.is_used_up else next(iter(other), None)
 
@@ -379,8 +430,14 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset | Mix:
-        """What it was made with."""
+        """The data set that it was made with. If a staged loader was given a URI, this opens the data set, and waits for its index."""
         return self._dataset
+
+    @property
+    def _dataset(self) -> Dataset | Mix:
+        if self._opened is None:
+            self._opened = opened_data(self._data)
+        return self._opened
 
     @property
     def batch_size(self) -> int:
@@ -443,7 +500,24 @@ class Loader:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
             InvalidArgumentError: Not a state of a loader, or of another version of Millrace. The loader stays as it was.
         """
-        self._iteration.load(position_of(state))
+        position = position_of(state)
+        turns = self._start is None and is_staged(position) != self._is_staged
+        if (
+            turns
+            and option_for_whole(self._data, self._given.get("tokens"), self._given.get("workers"), self._last) is None
+        ):
+            self._turn(position)
+        else:
+            self._iteration.load(position)
+
+    def _turn(self, position: str) -> None:
+        """To the order that a position belongs to, since the program has left the choice. If it is refused, all stays as it was."""
+        start = "staged" if is_staged(position) else "indexed"
+        other = Loader(self._data if self._opened is None else self._opened, **{**self._given, "start": start})
+        other.load_state_dict(position)
+        given = self._given
+        self.__dict__.update(other.__dict__)
+        self._given, self._start = given, None
 
     def report(self) -> Report:
         """What was received and what the program waited for, in all epochs since the last load; see :class:`Report`. An iterator that
@@ -482,6 +556,6 @@ class Loader:
 
     def __reduce__(self) -> NoReturn:
         raise UnsupportedError(
-            "a Loader cannot be sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
+            "a Loader cannot be copied or sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
             "send its Dataset (or URI) and state_dict(), and make the Loader there"
         )

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from . import _arguments
-from ._dataset import Dataset
 from ._device import Device
 from ._errors import InvalidArgumentError
 from ._fields import Image, Label, the_image, to_native
-from ._mix import Mix
 from ._option_groups import Cache, Service
 from ._tokens import Tokens
 from .transforms import compiled
@@ -24,7 +22,8 @@ def usual_image(size: Any, augment: bool, raw: bool, normalize: Any, for_torch: 
     """The values of images that leave them open."""
     crop: Literal["random", "center"] = "random" if _arguments.flag("augment", augment) else "center"
     mean, std = (None, None) if normalize is None else _mean_and_std(normalize)
-    is_float, layout = for_torch or normalize is not None, "nchw" if for_torch else "nhwc"
+    is_float = for_torch or normalize is not None
+    layout: Literal["nchw", "nhwc"] = "nchw" if for_torch else "nhwc"
     if _arguments.flag("raw", raw):
         if normalize is not None:
             raise InvalidArgumentError("raw=True is uint8 pixels [B, H, W, C] as they are; leave normalize out")
@@ -109,11 +108,6 @@ def token_options(tokens: Tokens | None) -> dict[str, Any]:
     if not isinstance(tokens, Tokens):
         _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
     return {"tokens": tokens._native(), "token_type": tokens.dtype, "pad_token": tokens.pad}
-
-
-def opened_data(data: Any) -> Dataset | Mix:
-    wanted = "a Dataset, a Mix or a URI"
-    return data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
 
 
 def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any]:

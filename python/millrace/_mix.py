@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class Mix:
         counts: Mapping[str, int] | Sequence[int] | None = None,
         epoch_samples: int | None = None,
         schedule: Mapping[int, Mapping[str, float] | Sequence[float]] | None = None,
-        draws: str = "exact",
+        draws: Literal["exact", "replacement", "independent"] = "exact",
     ) -> None:
         named = dict(datasets) if isinstance(datasets, Mapping) else {str(i): part for i, part in enumerate(datasets)}
         for name, part in named.items():

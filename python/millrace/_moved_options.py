@@ -1,4 +1,4 @@
-"""Options that a Loader, an image or a worker once had. The error for an old name says its new place."""
+"""Options that a Loader, an image or a worker once had, or that torchvision's data sets have. The error for such a name says its place here."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ PLACES = {
     "worker_compression": "workers=millrace.Service([...], compression=)",
 }
 
+OF_TORCH = {
+    "dataset": "the data set as the first argument, or data=",
+    "transforms": "image=millrace.Image(transforms=)",
+}
+
 OF_IMAGES = {
     "augment": 'crop="random", or "center"',
     "crop_scale": "crop=(from, to)",
@@ -45,10 +50,19 @@ OF_IMAGES = {
     "exif_orientation": 'orientation="exif"',
 }
 
+_OF_SAMPLES = "millrace.Loader(uri, transform=), or image=millrace.Image(transforms=) for those of torchvision"
+
+OF_DATASETS = {
+    "root": "the path or the URI as the first argument",
+    "transform": _OF_SAMPLES,
+    "transforms": _OF_SAMPLES,
+    "target_transform": "millrace.Loader(uri, transform=)",
+}
+
 OF_WORKERS = {"cache_size": PLACES["cache_size"], "cache_tenant": "cache=millrace.Cache(path, tenant=)"}
 
 
-def check(names: Iterable[str], taker: str = "millrace.Loader", places: Mapping[str, str] = PLACES) -> None:
+def check(names: Iterable[str], taker: str = "millrace.Loader", places: Mapping[str, str] = PLACES | OF_TORCH) -> None:
     """Raises TypeError for the first of them that has moved."""
     for name in names:
         if name in places:

@@ -104,7 +104,7 @@ class Transfer:
     """
 
     device: Any
-    decode: str = "host"
+    decode: Literal["host", "device"] = "host"
     ahead: int | None = None
     on_batch: Callable[[], object] | None = None
 
@@ -123,7 +123,7 @@ def mapping_of(transform: Transform | str | Map | None, context: Any) -> Map:
 
 
 def shuffle_and_order(
-    shuffle: str | bool | Shuffle | None,
+    shuffle: Any,
 ) -> tuple[str, tuple[int | None, int | None, int | None]]:
     """The kind of shuffle, and its extent, window and lanes."""
     if not isinstance(shuffle, Shuffle):

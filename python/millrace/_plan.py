@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Union, overload
+from typing import Any, Callable, Literal, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Plan:
         self,
         data: Dataset | Mix | int,
         *,
-        shuffle: str | bool | Shuffle | None = "window",
+        shuffle: Literal["window", "global", "none"] | bool | Shuffle | None = "window",
         seed: int = 0,
         epoch: int = 0,
     ) -> None:

@@ -44,6 +44,27 @@ class CacheReport(TypedDict):
     forecast: CacheForecast | None
 
 
+class MemoryReport(TypedDict):
+    """Who holds the memory of a Loader now, in bytes. All but the first two are 0 while it does not read.
+
+    ``budget``: its own, or the one that ``loaders`` share, those that read now.
+    ``items``: what was fetched for samples or rows. ``landing``: runs of neighbours in flight.
+    ``batches``: batches that are made, wait, or are the program's; ``kept``: the program's among these. Floats that were made of pixels are not part of them.
+    ``accounts``, at most: the largest sample, keys and states of rows, texts and other values, tables of rows.
+    ``cache``: what a cache in memory has reserved. ``process``: all that this process has of the machine, with the program itself.
+    """
+
+    budget: int
+    loaders: int
+    items: int
+    landing: int
+    batches: int
+    kept: int
+    accounts: int
+    cache: int
+    process: int
+
+
 class WorkerReport(TypedDict):
     """What a worker did for a Loader; of the last one, this process, ``worker`` is ``"local"``.
 
@@ -72,6 +93,7 @@ class Report(TypedDict):
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
     ``odd_images``: images that are shown as Pillow shows them, though their codec warns (such as bytes before a marker).
     ``cache``: what came from it and what did not; None without one.
+    ``memory``: who holds it.
     ``workers``: what each of the ``workers`` did, and this process; empty without workers.
     """
 
@@ -90,6 +112,7 @@ class Report(TypedDict):
     quarantine: list[QuarantinedSample]
     odd_images: int
     cache: CacheReport | None
+    memory: MemoryReport
     workers: list[WorkerReport]
 
 
@@ -154,6 +177,16 @@ class Table(dict[str, Any]):
                 lines.append(
                     ("", f"{dropped / 2**20:,.1f} MiB were not kept, since the disk did not keep up or failed")
                 )
+        if (memory := self["memory"])["items"] + memory["batches"]:
+            fetched = memory["items"] + memory["landing"]
+            others = f", shared by {memory['loaders']} Loaders" if memory["loaders"] > 1 else ""
+            lines.append(
+                (
+                    "memory",
+                    f"{fetched / 2**20:,.1f} MiB fetched, {memory['batches'] / 2**20:,.1f} MiB of batches; "
+                    f"budget {memory['budget'] / 2**20:,.0f} MiB{others}",
+                )
+            )
         for worker in self["workers"]:
             last = worker["last_failure"]
             failures = (

@@ -77,6 +77,15 @@ def sample_of(uri: str, key: str, fields: list[tuple[str, str, bytes]]) -> dict[
     return sample
 
 
+_OF_IMAGES = (
+    "a transform gets a sample as a dict: write lambda sample: {**sample, 'image': function(sample['image'])}. "
+    "Transforms of torchvision are image=millrace.Image(transforms=[...]), by their names in millrace.transforms"
+)
+
+
 def advice_of(error: BaseException) -> str:
-    """An error for the former name of the key gets the new name. Other errors get nothing."""
-    return f"; {RENAMED}" if isinstance(error, KeyError) and error.args == (FORMER_KEY,) else ""
+    """The remedy for an error of a transform: the new name of the key, or the way to call a function of images. Empty for other errors."""
+    if isinstance(error, KeyError) and error.args == (FORMER_KEY,):
+        return f"; {RENAMED}"
+    is_of_dict = isinstance(error, (TypeError, AttributeError)) and "dict" in str(error)
+    return f"; {_OF_IMAGES}" if is_of_dict and "unhashable" not in str(error) else ""

@@ -18,6 +18,7 @@ from ._device import Ring, Sent, Slot
 from ._errors import ExhaustedError, UsageError
 from ._hand_over import Destination, HandOver
 from ._padding import filled
+from ._positions import consumed_of
 from ._transform import Work
 
 if TYPE_CHECKING:
@@ -265,15 +266,15 @@ class Stream:
         ):  # else the thread that pulls frees the slots first, which may take a while
             self._native.close()
 
-    def receive(self, epoch: int | None) -> tuple[int, bool, Any]:
-        """The next batch of that epoch (None: of the one that is next): which epoch it is, whether there was one, and the batch."""
+    def receive(self, epoch: int) -> tuple[bool, Any]:
+        """True and the next batch, or False if that epoch has no more."""
         self._check_process()
         previous: _Entry | None = None
         try:
             with self._consumer:
-                entry, epoch = self._await(epoch)
+                entry = self._await(epoch)
                 if entry is None:
-                    return epoch, False, None
+                    return False, None
                 if entry.error is not None:
                     if isinstance(entry.error, ExhaustedError):  # the program may let go of batches and go on
                         self._forget_failure(entry)
@@ -288,9 +289,9 @@ class Stream:
             raise
         previous.batch = None
         self._hook_is_due = True
-        return epoch, True, batch
+        return True, batch
 
-    def _await(self, epoch: int | None) -> tuple[_Entry | None, int]:
+    def _await(self, epoch: int) -> _Entry | None:
         self._native.program_calls()
         asked = time.monotonic()
         self._first_asked = self._first_asked or asked
@@ -301,15 +302,14 @@ class Stream:
                 if self._stopping:
                     raise UsageError(CLOSED)
                 received = self._received
-                epoch = received.epoch if epoch is None else epoch
                 if received.epoch != epoch:
-                    return None, epoch
+                    return None
                 is_last = self._ended
                 entry = received.next
                 if entry is not None and entry.done:
-                    return entry, epoch
+                    return entry
                 if entry is None and is_last:
-                    return None, epoch
+                    return None
                 self._wait_for_news(entry is not None)
         finally:
             self._last_asked = time.monotonic()
@@ -411,7 +411,7 @@ class Stream:
         entry = _Entry(raw, counts, self._native.report(counts), self._native.epoch, self._ring)
         if self._device.pins and not self._work.by_row:  # rows make arrays of their own
             entry.slot = self._batches.slot
-        entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
+        entry.start = (self._last.epoch, consumed_of(self._last.report["position"]))
         self._append(entry, raw)
 
     def _fail(self, error: BaseException, was_awaited: bool) -> None:
@@ -559,7 +559,7 @@ class Batches:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._before = stream.received
-        self._epoch: int | None = None
+        self._epoch = stream.epoch
         self._ended = False
 
     def __iter__(self) -> Batches:
@@ -576,7 +576,7 @@ class Batches:
     def __next__(self) -> Any:
         self._stream.call_hook()
         if not self._ended:
-            self._epoch, there, batch = self._stream.receive(self._epoch)
+            there, batch = self._stream.receive(self._epoch)
             if there:
                 return batch
         self._ended = True

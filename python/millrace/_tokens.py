@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from . import _arguments
 from ._errors import InvalidArgumentError
@@ -75,15 +75,15 @@ class Tokens:
     def __init__(
         self,
         length: int | None = None,
-        layout: str = "pack",
+        layout: Literal["pack", "pad", "stream", "bucket"] = "pack",
         *,
         lengths: Sequence[int] | None = None,
         batch_sizes: Sequence[int] | None = None,
         documents: bool = False,
-        long: str = "split",
+        long: Literal["split", "truncate", "refuse"] = "split",
         field: str = "tokens",
         stored: str | None = None,
-        dtype: str = "int64",
+        dtype: Literal["int64", "int32"] = "int64",
         pad: int = 0,
         tokenizer: Any = None,
         text_field: str | None = None,

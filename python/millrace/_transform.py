@@ -41,7 +41,9 @@ def imported(name: str) -> Callable[..., Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Seeds:
-    """What random numbers are a function of: seed, epoch and sample; the row's number, of tokens; in a mix the place of the draw, too."""
+    """The place on which random numbers depend: seed, epoch and sample, or the row's number for tokens; in a mix the place of the draw, too.
+
+    In the first epoch of a staged loader, samples have no numbers, and their places in the epoch stand for them."""
 
     seed: int
     rank: int
@@ -52,6 +54,8 @@ class Seeds:
 
     def of(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> list[int]:
         number = int(batch["row" if "row" in batch else "sample"][row])
+        if number < 0:  # in the first epoch of a staged loader, the place in the epoch stands for it
+            number = consumed + (self.rank - consumed) % self.world + row * self.world
         if self.is_mix:  # in which a sample may come several times
             return [
                 self.seed,
@@ -98,7 +102,9 @@ class SampleTransform:
                 f"{name}: the transform raised {type(error).__name__}: {error}{advice_of(error)}"
             ) from error
         if not isinstance(result, dict):
-            raise TransformError(f"{name}: the transform returned {type(result).__name__}; it must return a dict")
+            raise TransformError(
+                f"{name}: the transform returned {type(result).__name__}; it must return a dict, such as {{**sample, 'image': image}}"
+            )
         if FORMER_KEY in result:
             raise TransformError(f"{name}: the transform returned {FORMER_KEY!r}; {RENAMED}")
         returned = result.get(KEY, own_key)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _arguments
 from ._dataset import Dataset
@@ -47,7 +47,7 @@ def to_datasets(
     data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     features: Any = None,
-    shuffle: str | bool | None = "none",
+    shuffle: Literal["window", "global", "none"] | bool | None = "none",
     seed: int = 0,
     epoch: int = 0,
     num_shards: int | None = None,

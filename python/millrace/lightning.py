@@ -52,7 +52,7 @@ __all__ = ["DataModule", "Evaluation"]
 
 Data = Union[Dataset, Mix, str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
-_OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad"}
+_OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad", "start": "indexed"}
 
 
 class DataModule(_Base):
@@ -111,7 +111,8 @@ class DataModule(_Base):
     def train_dataloader(self) -> Loader:
         """The same for as long as the Trainer's ``fit`` runs."""
         if self._train is None:
-            self._train = Loader(self._of("train"), **self._ranks(), **self._options)
+            # A Trainer plans by the length of an epoch.
+            self._train = Loader(self._of("train"), **{"start": "indexed", **self._ranks(), **self._options})
             if self._to_load is not None:
                 self._train.load_state_dict(self._to_load["train"])
                 self._to_load = None

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing import parent_process
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable, Literal, Union
 
 import torch.utils.data
 
@@ -273,7 +273,7 @@ class IterableDataset(_IterableBase):
         *,
         fields: Fields = None,
         transform: Transform = None,
-        shuffle: str | bool | Shuffle | None = "window",
+        shuffle: Literal["window", "global", "none"] | bool | Shuffle | None = "window",
         seed: int = 0,
         rank: int | None = None,
         world: int | None = None,
@@ -283,7 +283,7 @@ class IterableDataset(_IterableBase):
         )
         self._source = _Samples(self._dataset, fields)
         self._transform = transform
-        self._shuffle = shuffle if isinstance(shuffle, Shuffle) else _arguments.shuffle(shuffle)
+        self._shuffle: Any = shuffle if isinstance(shuffle, Shuffle) else _arguments.shuffle(shuffle)
         self._seed = _arguments.integer("seed", seed)
         self._rank, self._world = rank_and_world(rank, world)
         # Shared with forked and spawned workers, also persistent ones.
@@ -383,12 +383,12 @@ class Sampler(_SamplerBase):
         self,
         plan: Plan | Dataset | str | os.PathLike[str],
         *,
-        shuffle: str | bool | Shuffle | None = "window",
+        shuffle: Literal["window", "global", "none"] | bool | Shuffle | None = "window",
         seed: int = 0,
         epoch: int = 0,
         rank: int | None = None,
         world: int | None = None,
-        last: str = "drop",
+        last: Literal["drop", "wrap"] = "drop",
     ) -> None:
         if isinstance(plan, Plan):
             if (shuffle, seed, epoch) != ("window", 0, 0):

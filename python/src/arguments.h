@@ -1,7 +1,7 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <cstdint>
 #include <string>
@@ -10,16 +10,16 @@
 #include "base/size.h"
 #include "errors.h"
 
-/// Conversions of arguments with messages that name the option, where pybind11's would list C++ signatures.
+/// Conversions of arguments with messages that name the option, where those of the bindings would list C++ signatures.
 
 namespace millrace::python {
 
-inline uint64_t ToNatural(std::string_view option, const py::int_& number) {
+inline uint64_t ToNatural(std::string_view option, const nb::int_& number) {
   const uint64_t value = PyLong_AsUnsignedLongLong(number.ptr());
   if (PyErr_Occurred() == nullptr) return value;
   PyErr_Clear();
   Throw(absl::InvalidArgumentError(
-      fmt::format("{} is {}; it must be 0 to 18446744073709551615", option, std::string(py::str(number)))));
+      fmt::format("{} is {}; it must be 0 to 18446744073709551615", option, TextOf(number))));
 }
 
 inline uint64_t ToBytes(std::string_view option, std::string_view size) {

@@ -1,6 +1,7 @@
 #include "batch_dict.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 
 #include "base/buffer.h"
 #include "gil_release.h"
+#include "numpy_array.h"
 #include "service/frame_buffers.h"
 #include "shard/npy.h"
 
@@ -28,9 +30,9 @@ struct BatchOwner {
   std::shared_ptr<void> memory;
 };
 
-py::list ToTexts(const std::vector<std::string>& texts) {
-  py::list list(texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) list[i] = ToPyText(texts[i]);
+nb::list ToTexts(const std::vector<std::string>& texts) {
+  nb::list list;
+  for (const std::string& text : texts) list.append(ToPyText(text));
   return list;
 }
 
@@ -38,12 +40,12 @@ py::list ToTexts(const std::vector<std::string>& texts) {
   Throw(absl::DataLossError(fmt::format("sample '{}', entry '{}': {}", batch.keys[row], values.name, what)));
 }
 
-std::vector<py::ssize_t> ToDims(const std::vector<uint64_t>& shape) {
+std::vector<Py_ssize_t> ToDims(const std::vector<uint64_t>& shape) {
   return {shape.begin(), shape.end()};
 }
 
-py::dtype ToDtype(NumberType type) {
-  return py::dtype(NpyDescr(type));
+nb::object ToDtype(NumberType type) {
+  return Dtype(NpyDescr(type));
 }
 
 constexpr size_t kLeastUsedAgain = size_t{1} << 20;
@@ -55,16 +57,21 @@ std::shared_ptr<Buffer> MemoryUsedAgain(size_t bytes) {
   return buffers->Take(bytes);
 }
 
-py::array ArrayIn(std::shared_ptr<Buffer> memory, const py::dtype& dtype, const std::vector<py::ssize_t>& dims) {
-  auto* const held = new std::shared_ptr<Buffer>(std::move(memory));
-  const py::capsule owner(held, [](void* pointer) { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
-  return py::array(dtype, dims, (*held)->data(), owner);
-}
+// An array that is to be filled.
+struct NewArray {
+  NewArray(nb::handle dtype, const std::vector<Py_ssize_t>& dims, size_t bytes) {
+    // Aligned to 64 bytes in any case, as arrays in the loader's memory are.
+    auto memory = bytes < kLeastUsedAgain ? std::make_shared<Buffer>(bytes) : MemoryUsedAgain(bytes);
+    data = memory->data();
+    auto* const held = new std::shared_ptr<Buffer>(std::move(memory));
+    const nb::capsule owner(held,
+                            [](void* pointer) noexcept { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
+    array = ArrayIn(data, bytes, owner, dtype, dims);
+  }
 
-// An array for rows of values.
-py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims, size_t bytes) {
-  return bytes < kLeastUsedAgain ? py::array(dtype, dims) : ArrayIn(MemoryUsedAgain(bytes), dtype, dims);
-}
+  nb::object array;
+  std::byte* data = nullptr;
+};
 
 std::chrono::nanoseconds CpuTimeOfThread() {
   timespec time{};
@@ -93,17 +100,18 @@ void ScaleRows(const Batch& batch, const FloatImage& image, const Scale& scale, 
 
 // (file, (width, height), (x, y, width, height), (left, top, right, bottom), flip), or None for padding: what
 // ImageSpec::encoded leaves to others.
-py::list ToEncodedImages(const BatchValues& values) {
-  py::list list(values.rows.size());
+nb::list ToEncodedImages(const BatchValues& values) {
+  nb::list list;
   for (size_t row = 0; row < values.rows.size(); ++row) {
-    list[row] = py::none();
-    if (values.rows[row].empty()) continue;
+    if (values.rows[row].empty()) {
+      list.append(nb::none());
+      continue;
+    }
     const EncodedImage image = EncodedImage::OfValue(values.rows[row]);
     const SourceCrop& crop = image.crop;
-    list[row] = py::make_tuple(py::bytes(reinterpret_cast<const char*>(image.file.data()), image.file.size()),
-                               py::make_tuple(image.size.width, image.size.height),
-                               py::make_tuple(crop.x, crop.y, crop.width, crop.height),
-                               py::make_tuple(crop.left, crop.top, crop.right, crop.bottom), crop.flip);
+    list.append(nb::make_tuple(ToPyBytes(AsText(image.file)), nb::make_tuple(image.size.width, image.size.height),
+                               nb::make_tuple(crop.x, crop.y, crop.width, crop.height),
+                               nb::make_tuple(crop.left, crop.top, crop.right, crop.bottom), crop.flip));
   }
   return list;
 }
@@ -112,111 +120,112 @@ py::list ToEncodedImages(const BatchValues& values) {
 
 BatchConverter::BatchConverter(HandOver hand_over)
     : to_(std::move(hand_over)),
-      scan_json_(py::module_::import("json").attr("JSONDecoder")().attr("scan_once")),
-      detect_encoding_(py::module_::import("json").attr("detect_encoding")) {}
+      scan_json_(nb::module_::import_("json").attr("JSONDecoder")().attr("scan_once")),
+      detect_encoding_(nb::module_::import_("json").attr("detect_encoding")) {}
 
-py::object BatchConverter::Converted(const py::array& array) const {
-  return to_.convert.is_none() ? py::object(array) : to_.convert(array);
+nb::object BatchConverter::Converted(const nb::object& array) const {
+  return to_.convert.is_none() ? array : to_.convert(array);
 }
 
 // Types that torch lacks, such as texts, dates and records, stay arrays of NumPy.
-py::object BatchConverter::ConvertedIfPossible(const py::array& array) const {
+nb::object BatchConverter::ConvertedIfPossible(const nb::object& array) const {
   try {
     return Converted(array);
-  } catch (const py::error_already_set& error) {
+  } catch (const nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
     return array;
   }
 }
 
-py::object BatchConverter::ToJson(const std::string& text) const {
+nb::object BatchConverter::ToJson(const std::string& text) const {
   // As json.loads decodes bytes, which CheckJson has checked.
   constexpr size_t kFirst = 4;
   const std::string_view first = std::string_view(text).substr(0, kFirst);
   const bool plain = std::all_of(first.begin(), first.end(), [](char c) { return c > 0; });
-  const std::string encoding =
-      plain ? "utf-8" : detect_encoding_(py::bytes(first.data(), first.size())).cast<std::string>();
-  const auto decoded = py::reinterpret_steal<py::object>(
-      PyUnicode_Decode(text.data(), static_cast<py::ssize_t>(text.size()), encoding.c_str(), "surrogatepass"));
-  if (!decoded) throw py::error_already_set();
-  return scan_json_(decoded.attr("lstrip")(" \t\r\n"), 0).cast<py::tuple>()[0];
+  const std::string encoding = plain ? "utf-8" : nb::cast<std::string>(detect_encoding_(ToPyBytes(first)));
+  const auto decoded = nb::steal<nb::object>(
+      PyUnicode_Decode(text.data(), static_cast<Py_ssize_t>(text.size()), encoding.c_str(), "surrogatepass"));
+  if (!decoded.is_valid()) throw nb::python_error();
+  return nb::cast<nb::tuple>(scan_json_(decoded.attr("lstrip")(" \t\r\n"), 0))[0];
 }
 
 // A list of arrays [n, 4], empty for padding.
-py::object BatchConverter::ToBoxes(const Batch& batch, const BatchValues& values) const {
-  py::list list(values.rows.size());
+nb::object BatchConverter::ToBoxes(const Batch& batch, const BatchValues& values) const {
+  const nb::object dtype = Dtype("float32");
+  nb::list list;
   for (size_t row = 0; row < values.rows.size(); ++row) {
     const std::string& file = values.rows[row];
     const std::optional<NpyArray> boxes = ParseNpy(AsBytes(file));
     if (!file.empty() && !boxes) ThrowDamaged(batch, row, values, "no boxes");
-    py::array_t<float> array({boxes ? static_cast<py::ssize_t>(boxes->shape.front()) : 0, py::ssize_t{4}});
-    if (boxes && !boxes->values.empty()) std::memcpy(array.mutable_data(), boxes->values.data(), boxes->values.size());
-    list[row] = Converted(array);
+    const size_t bytes = boxes ? boxes->values.size() : 0;
+    const NewArray made(dtype, {boxes ? static_cast<Py_ssize_t>(boxes->shape.front()) : 0, 4}, bytes);
+    if (bytes > 0) std::memcpy(made.data, boxes->values.data(), bytes);
+    list.append(Converted(made.array));
   }
   return list;
 }
 
-void BatchConverter::Pad(const py::array& stacked, const BatchValues& values) const {
+void BatchConverter::Pad(const nb::object& stacked, const BatchValues& values) const {
   const auto found = std::find_if(to_.padding.begin(), to_.padding.end(),
                                   [&](const FieldPadding& padding) { return padding.name == values.name; });
   if (found == to_.padding.end()) return;
-  py::object value = py::float_(found->value);
+  nb::object value = nb::float_(found->value);
   if (std::isfinite(found->value) && std::trunc(found->value) == found->value)
-    value = py::int_(static_cast<int64_t>(found->value));
+    value = nb::int_(static_cast<int64_t>(found->value));
   for (size_t row = 0; row < values.rows.size(); ++row) {
     if (!values.rows[row].empty()) continue;
     try {
-      stacked[py::int_(row)] = value;
-    } catch (const py::error_already_set& error) {
+      stacked[nb::int_(row)] = value;
+    } catch (const nb::python_error& error) {
       if (error.matches(PyExc_MemoryError)) throw;
-      Throw(absl::InvalidArgumentError(
-          fmt::format("'{}' of a batch cannot hold the padding {}: {}", values.name, found->value, error.what())));
+      Throw(absl::InvalidArgumentError(fmt::format("'{}' of a batch cannot hold the padding {}: {}", values.name,
+                                                   found->value, DescribeError(error))));
     }
   }
 }
 
 // The same of files that are not as ParseNpy reads them (other orders, types and versions): by NumPy itself.
-py::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& values) const {
-  const py::object load = py::module_::import("numpy").attr("load");
-  const py::object bytes_io = py::module_::import("io").attr("BytesIO");
-  py::list list(values.rows.size());
-  py::object first = py::none();
+nb::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& values) const {
+  const nb::object load = nb::module_::import_("numpy").attr("load");
+  const nb::object bytes_io = nb::module_::import_("io").attr("BytesIO");
+  nb::list list;
+  nb::object first = nb::none();
   bool alike = true;
   for (size_t row = 0; row < values.rows.size(); ++row) {
-    list[row] = py::none();
+    list.append(nb::none());
     if (values.rows[row].empty()) continue;
-    py::object array;
+    nb::object array;
     try {
-      array = load(bytes_io(py::bytes(values.rows[row])), py::arg("allow_pickle") = false);
-    } catch (const py::error_already_set& error) {
-      ThrowDamaged(batch, row, values, error.what());
+      array = load(bytes_io(ToPyBytes(values.rows[row])), nb::arg("allow_pickle") = false);
+    } catch (const nb::python_error& error) {
+      ThrowDamaged(batch, row, values, DescribeError(error));
     }
     if (first.is_none()) first = array;
     alike = alike && array.attr("dtype").equal(first.attr("dtype")) && array.attr("shape").equal(first.attr("shape"));
     list[row] = array;
   }
-  const py::module_ numpy = py::module_::import("numpy");
+  const nb::module_ numpy = nb::module_::import_("numpy");
   if (alike && !first.is_none()) {
-    const py::object padding = numpy.attr("zeros_like")(first);
+    const nb::object padding = numpy.attr("zeros_like")(first);
     for (size_t row = 0; row < values.rows.size(); ++row) {
       if (values.rows[row].empty()) list[row] = padding;
     }
-    const py::array stacked(numpy.attr("stack")(list));
+    const nb::object stacked = numpy.attr("stack")(list);
     Pad(stacked, values);
     return ConvertedIfPossible(stacked);
   }
   for (size_t row = 0; row < values.rows.size(); ++row) {
     if (values.rows[row].empty()) continue;
     // In the byte order of this machine, as numpy.stack has it: torch knows no other.
-    const py::object dtype = list[row].attr("dtype").attr("newbyteorder")("=");
-    list[row] = ConvertedIfPossible(py::array(list[row].attr("astype")(dtype, py::arg("copy") = false)));
+    const nb::object dtype = list[row].attr("dtype").attr("newbyteorder")("=");
+    list[row] = ConvertedIfPossible(list[row].attr("astype")(dtype, nb::arg("copy") = false));
   }
   return list;
 }
 
 // One array where all rows have one type and shape, with zeros, or what was chosen, for padding; else a list, with
 // None for padding.
-py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
+nb::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
   std::vector<std::optional<NpyArray>> rows;
   for (size_t row = 0; row < values.rows.size(); ++row) {
     const std::string& file = values.rows[row];
@@ -228,21 +237,23 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
                        return !row || (row->type == (*first)->type && row->shape == (*first)->shape);
                      });
   if (!alike) {
-    py::list list(rows.size());
-    for (size_t row = 0; row < rows.size(); ++row) {
-      list[row] = py::none();
-      if (!rows[row]) continue;
-      py::array array(ToDtype(rows[row]->type), ToDims(rows[row]->shape));
-      std::memcpy(array.mutable_data(), rows[row]->values.data(), rows[row]->values.size());
-      list[row] = ConvertedIfPossible(array);
+    nb::list list;
+    for (const std::optional<NpyArray>& row : rows) {
+      if (!row) {
+        list.append(nb::none());
+        continue;
+      }
+      const NewArray made(ToDtype(row->type), ToDims(row->shape), row->values.size());
+      if (!row->values.empty()) std::memcpy(made.data, row->values.data(), row->values.size());
+      list.append(ConvertedIfPossible(made.array));
     }
     return list;
   }
-  std::vector<py::ssize_t> dims = ToDims((*first)->shape);
-  dims.insert(dims.begin(), static_cast<py::ssize_t>(rows.size()));
+  std::vector<Py_ssize_t> dims = ToDims((*first)->shape);
+  dims.insert(dims.begin(), static_cast<Py_ssize_t>(rows.size()));
   const size_t bytes = (*first)->values.size();
-  py::array stacked = NewArray(ToDtype((*first)->type), dims, bytes * rows.size());
-  auto* to = static_cast<std::byte*>(stacked.mutable_data());
+  const NewArray stacked(ToDtype((*first)->type), dims, bytes * rows.size());
+  std::byte* to = stacked.data;
   for (const auto& row : rows) {
     if (row) {
       std::memcpy(to, row->values.data(), bytes);
@@ -251,44 +262,44 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
     }
     to += bytes;
   }
-  Pad(stacked, values);
-  return ConvertedIfPossible(stacked);
+  Pad(stacked.array, values);
+  return ConvertedIfPossible(stacked.array);
 }
 
-py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& values) const {
+nb::object BatchConverter::ToValues(const Batch& batch, const BatchValues& values) const {
   if (values.kind == Kind::kImage) return ToEncodedImages(values);
   if (values.kind == Kind::kText || values.kind == Kind::kLabel) return ToTexts(values.rows);
   if (values.kind == Kind::kArray) return ToArrays(batch, values);
   if (values.kind == Kind::kBoxes) return ToBoxes(batch, values);
-  py::list list(values.rows.size());
+  nb::list list;
   for (size_t row = 0; row < values.rows.size(); ++row) {
     if (values.kind == Kind::kBytes) {
-      list[row] = py::bytes(values.rows[row]);
+      list.append(ToPyBytes(values.rows[row]));
       continue;
     }
-    list[row] = py::none();
-    if (values.rows[row].empty()) continue;  // padding: no JSON is empty
+    if (values.rows[row].empty()) {  // padding: no JSON is empty
+      list.append(nb::none());
+      continue;
+    }
     try {
-      list[row] = ToJson(values.rows[row]);
-    } catch (py::error_already_set& error) {
+      list.append(ToJson(values.rows[row]));
+    } catch (const nb::python_error& error) {
       if (error.matches(PyExc_MemoryError)) throw;
-      ThrowDamaged(batch, row, values, fmt::format("Python's json module does not take it: {}", error.what()));
+      ThrowDamaged(batch, row, values, fmt::format("Python's json module does not take it: {}", DescribeError(error)));
     }
   }
   return list;
 }
 
-py::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
-                                    const std::vector<py::ssize_t>& dims) const {
+nb::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
+                                    const std::vector<Py_ssize_t>& dims) const {
   const ByteSpan bytes = batch.Bytes(image.name);
   const auto* const from = reinterpret_cast<const uint8_t*>(bytes.data());
   const bool is_scaled = array.dtype == "float32";
   const size_t count = is_scaled ? bytes.size() / sizeof(float) : bytes.size();
   const size_t size = count * (image.half ? sizeof(uint16_t) : sizeof(float));
-  // Aligned to 64 bytes in any case, as arrays in the loader's memory are.
-  py::array made =
-      ArrayIn(size < kLeastUsedAgain ? std::make_shared<Buffer>(size) : MemoryUsedAgain(size), image.element, dims);
-  auto* const to = static_cast<uint8_t*>(made.mutable_data());
+  const NewArray made(image.element, dims, size);
+  auto* const to = reinterpret_cast<uint8_t*>(made.data);
   cpu_time_ += WithoutGil([&] {
     const std::chrono::nanoseconds begin = CpuTimeOfThread();
     if (is_scaled) {
@@ -300,34 +311,37 @@ py::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array,
     }
     return CpuTimeOfThread() - begin;
   });
-  py::object converted = Converted(made);
+  nb::object converted = Converted(made.array);
   return image.view.is_none() ? converted : converted.attr("view")(image.view);
 }
 
-py::object BatchConverter::Convert(const BatchShape& shape, const std::shared_ptr<Process>& process,
+nb::object BatchConverter::Convert(const BatchShape& shape, const std::shared_ptr<Process>& process,
                                    Batch batch) const {
-  py::dict all = ToDict(shape, process, std::move(batch));
-  if (to_.as_tuple.empty()) return std::move(all);
-  py::tuple chosen(to_.as_tuple.size());
-  for (size_t i = 0; i < to_.as_tuple.size(); ++i) chosen[i] = all[ToPyText(to_.as_tuple[i])];
-  return std::move(chosen);
+  nb::dict all = ToDict(shape, process, std::move(batch));
+  if (to_.as_tuple.empty()) return all;
+  nb::list chosen;
+  for (const std::string& name : to_.as_tuple) chosen.append(all[ToPyText(name)]);
+  return nb::tuple(chosen);
 }
 
-py::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const {
+nb::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const {
   auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{process, batch.memory});
-  const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
+  const nb::capsule owner(held, [](void* pointer) noexcept { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
   batch.memory = nullptr;
-  py::dict result;
+  nb::dict result;
   for (const ArrayShape& array : shape) {
     // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
-    std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
-    dims.front() = static_cast<py::ssize_t>(batch.size);
+    std::vector<Py_ssize_t> dims(array.dims.begin(), array.dims.end());
+    dims.front() = static_cast<Py_ssize_t>(batch.size);
     const auto image = std::find_if(to_.floats.begin(), to_.floats.end(),
                                     [&](const FloatImage& each) { return each.name == array.name; });
-    result[ToPyText(array.name)] =
-        image != to_.floats.end()
-            ? ToFloats(batch, array, *image, dims)
-            : Converted(py::array(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner));
+    if (image != to_.floats.end()) {
+      result[ToPyText(array.name)] = ToFloats(batch, array, *image, dims);
+      continue;
+    }
+    const auto bytes = batch.Bytes(array.name);
+    auto* const data = const_cast<std::byte*>(bytes.data());
+    result[ToPyText(array.name)] = Converted(ArrayIn(data, bytes.size(), owner, Dtype(array.dtype), dims));
   }
   for (BatchValues& values : batch.values) {
     result[ToPyText(values.name)] = ToValues(batch, values);

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <chrono>
 #include <memory>
@@ -27,13 +26,13 @@ struct FloatImage {
   PixelScale scale;
   std::optional<HalfType> half;     // none: floats
   std::optional<HalfScale> halves;  // if there is such a type
-  py::dtype element = py::dtype("float32");
-  py::object view = py::none();  // a type of torch: what `convert` makes of the array is viewed as that
+  nb::object element;               // the type of NumPy
+  nb::object view = nb::none();     // a type of torch: what `convert` makes of the array is viewed as that
 };
 
 /// The form in which programs get batches.
 struct HandOver {
-  py::object convert = py::none();    // makes of an array what the program gets, e.g. a tensor; None: the array
+  nb::object convert = nb::none();    // makes of an array what the program gets, e.g. a tensor; None: the array
   std::vector<FieldPadding> padding;  // of arrays that are values; without an entry here, zeros
   std::vector<FloatImage> floats;
   std::vector<std::string> as_tuple;  // the entries that a batch has, as a tuple; empty: all of them, as a dict
@@ -46,31 +45,31 @@ class BatchConverter {
 
   /// The arrays of the batch, which keep its memory and `process` alive: only images that become floats are copied. Its
   /// values; its keys.
-  py::dict ToDict(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
+  nb::dict ToDict(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
   /// The same, or the tuple of its entries that is wanted. KeyError where there is no such entry.
-  py::object Convert(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
+  nb::object Convert(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
 
   /// CPU time that the floats of images took since the last call.
   std::chrono::nanoseconds TakeCpuTime() { return std::exchange(cpu_time_, {}); }
 
  private:
   /// Returns the floats of `array`, which lies in the batch, as the program gets them.
-  py::object ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
-                      const std::vector<py::ssize_t>& dims) const;
-  py::object Converted(const py::array& array) const;
-  py::object ConvertedIfPossible(const py::array& array) const;
-  py::object ToJson(const std::string& text) const;
+  nb::object ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
+                      const std::vector<Py_ssize_t>& dims) const;
+  nb::object Converted(const nb::object& array) const;
+  nb::object ConvertedIfPossible(const nb::object& array) const;
+  nb::object ToJson(const std::string& text) const;
   /// Writes what the program has chosen into the rows without a value.
-  void Pad(const py::array& stacked, const BatchValues& values) const;
-  py::object LoadArrays(const Batch& batch, const BatchValues& values) const;
-  py::object ToArrays(const Batch& batch, const BatchValues& values) const;
-  py::object ToBoxes(const Batch& batch, const BatchValues& values) const;
-  py::object ToValues(const Batch& batch, const BatchValues& values) const;
+  void Pad(const nb::object& stacked, const BatchValues& values) const;
+  nb::object LoadArrays(const Batch& batch, const BatchValues& values) const;
+  nb::object ToArrays(const Batch& batch, const BatchValues& values) const;
+  nb::object ToBoxes(const Batch& batch, const BatchValues& values) const;
+  nb::object ToValues(const Batch& batch, const BatchValues& values) const;
 
   HandOver to_;
   mutable std::chrono::nanoseconds cpu_time_{0};
-  py::object scan_json_;        // json's scanner, which is native
-  py::object detect_encoding_;  // json's
+  nb::object scan_json_;        // json's scanner, which is native
+  nb::object detect_encoding_;  // json's
 };
 
 }  // namespace millrace::python

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <utility>
 
@@ -13,8 +13,8 @@ namespace millrace::python {
 class BufferView {
  public:
   /// `flags` of PyObject_GetBuffer, such as PyBUF_WRITABLE. Throws Python's error if the object has no such memory.
-  BufferView(const pybind11::buffer& object, int flags) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags | PyBUF_C_CONTIGUOUS) != 0) throw pybind11::error_already_set();
+  BufferView(nanobind::handle object, int flags) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags | PyBUF_C_CONTIGUOUS) != 0) throw nanobind::python_error();
   }
   ~BufferView() {
     if (view_.obj != nullptr) PyBuffer_Release(&view_);

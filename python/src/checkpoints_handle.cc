@@ -1,7 +1,12 @@
 #include "checkpoints_handle.h"
 
 #include <fmt/format.h>
-#include <pybind11/stl.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <iterator>
 #include <stop_token>
@@ -18,7 +23,7 @@ namespace millrace::python {
 
 namespace {
 
-Retention ToRetention(const py::int_& keep, const py::int_& keep_every, std::vector<uint64_t> keep_steps) {
+Retention ToRetention(const nb::int_& keep, const nb::int_& keep_every, std::vector<uint64_t> keep_steps) {
   return {.keep = ToNatural("keep", keep),
           .keep_every = ToNatural("keep_every", keep_every),
           .keep_steps = std::move(keep_steps)};
@@ -26,13 +31,16 @@ Retention ToRetention(const py::int_& keep, const py::int_& keep_every, std::vec
 
 /// Has a Python object copy some of its bytes. The error is that of Python, as text.
 absl::Status CopyFromPython(PyObject* piece, uint64_t offset, MutableByteSpan into) {
-  const py::gil_scoped_acquire gil;
+  const nb::gil_scoped_acquire gil;
   try {
-    const auto memory = py::memoryview::from_memory(into.data(), static_cast<ssize_t>(into.size()));
-    py::reinterpret_borrow<py::object>(piece).attr("copy_to")(offset, memory);
+    const auto memory = nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(into.data()),
+                                                          static_cast<Py_ssize_t>(into.size()), PyBUF_WRITE));
+    if (!memory.is_valid()) throw nb::python_error();
+    nb::handle(piece).attr("copy_to")(offset, memory);
     return absl::OkStatus();
-  } catch (const py::error_already_set& error) {
-    return absl::InternalError(fmt::format("a tensor cannot be copied to the memory of the host: {}", error.what()));
+  } catch (const nb::python_error& error) {
+    return absl::InternalError(
+        fmt::format("a tensor cannot be copied to the memory of the host: {}", DescribeError(error)));
   }
 }
 
@@ -42,13 +50,12 @@ struct ShardViews {
     for (const auto& [name, objects] : shards) {
       ShardBytes& source = sources.emplace_back();
       source.name = name;
-      for (const py::object& object : objects) {
+      for (const nb::object& object : objects) {
         if (PyObject_CheckBuffer(object.ptr()) != 0) {
-          const auto buffer = py::reinterpret_borrow<py::buffer>(object);
-          source.spans.emplace_back(views.emplace_back(buffer, PyBUF_SIMPLE).span());
+          source.spans.emplace_back(views.emplace_back(object, PyBUF_SIMPLE).span());
           continue;
         }
-        const auto size = object.attr("size").cast<uint64_t>();
+        const auto size = nb::cast<uint64_t>(object.attr("size"));
         // The caller's `shards` keep it.
         source.spans.emplace_back(size, [piece = object.ptr()](uint64_t offset, MutableByteSpan into) {
           return CopyFromPython(piece, offset, into);
@@ -60,11 +67,11 @@ struct ShardViews {
   std::vector<ShardBytes> sources;
 };
 
-void CopyBuffer(const py::buffer& into, const py::buffer& from) {
+void CopyBuffer(nb::handle into, nb::handle from) {
   const BufferView to(into, PyBUF_WRITABLE);
   const BufferView source(from, PyBUF_SIMPLE);
-  if (to.span().size() != source.span().size()) throw py::value_error("the buffers have not one size");
-  const py::gil_scoped_release unlocked;
+  if (to.span().size() != source.span().size()) throw nb::value_error("the buffers have not one size");
+  const nb::gil_scoped_release unlocked;
   CopyPastCaches(to.span(), source.span());
 }
 
@@ -90,8 +97,8 @@ uint64_t CheckpointsHandle::Claim() {
   return checkpoints_->epoch();
 }
 
-void CheckpointsHandle::Save(const py::int_& step, const Shards& shards, const py::int_& keep,
-                             const py::int_& keep_every, std::vector<uint64_t> keep_steps) {
+void CheckpointsHandle::Save(const nb::int_& step, const Shards& shards, const nb::int_& keep,
+                             const nb::int_& keep_every, std::vector<uint64_t> keep_steps) {
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
   Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every, std::move(keep_steps)), .stop = {}};
@@ -105,8 +112,8 @@ void CheckpointsHandle::Save(const py::int_& step, const Shards& shards, const p
   count.Committed();
 }
 
-std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& step, const py::int_& keep,
-                                                               const py::int_& keep_every,
+std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const nb::int_& step, const nb::int_& keep,
+                                                               const nb::int_& keep_every,
                                                                std::vector<uint64_t> keep_steps) {
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
@@ -120,10 +127,10 @@ std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& s
   return std::make_shared<CheckpointSaveHandle>(process_, std::move(save), std::move(count));
 }
 
-std::string CheckpointsHandle::Upload(const py::int_& step, const std::string& attempt, const Shards& shards) const {
+std::string CheckpointsHandle::Upload(const nb::int_& step, const std::string& attempt, const Shards& shards) const {
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
-  if (EpochOfAttempt(attempt) == 0) throw py::value_error("no name of an attempt");
+  if (EpochOfAttempt(attempt) == 0) throw nb::value_error("no name of an attempt");
   const ShardViews views(shards);
   return RunInterruptibly([&](const std::stop_token& stop) -> absl::StatusOr<std::string> {
     ASSIGN_OR_RETURN(const auto written, checkpoints_->Upload(step_number, attempt, views.sources, stop));
@@ -165,7 +172,7 @@ void CheckpointsHandle::Abandon(const std::shared_ptr<CheckpointSaveHandle>& sav
 }
 
 SaveProtocol CheckpointSaveHandle::Take() {
-  if (!save_) throw py::value_error("the save was finished already");
+  if (!save_) throw nb::value_error("the save was finished already");
   SaveProtocol taken = *std::move(save_);
   save_.reset();
   return taken;
@@ -180,7 +187,7 @@ std::vector<uint64_t> CheckpointsHandle::Steps() const {
   return steps;
 }
 
-std::shared_ptr<CheckpointHandle> CheckpointsHandle::Find(const std::optional<py::int_>& step) const {
+std::shared_ptr<CheckpointHandle> CheckpointsHandle::Find(const std::optional<nb::int_>& step) const {
   CheckOwnProcess();
   const std::optional<uint64_t> wanted = step ? std::optional(ToNatural("step", *step)) : std::nullopt;
   CheckpointManifest manifest =
@@ -194,54 +201,53 @@ std::vector<std::pair<std::string, uint64_t>> CheckpointHandle::Shards() const {
   return shards;
 }
 
-void CheckpointHandle::Read(const std::vector<py::buffer>& into) const {
+void CheckpointHandle::Read(const std::vector<nb::object>& into) const {
   CheckOwnProcess(maker_, "Checkpoints");
-  if (into.size() != manifest_.shards.size()) throw py::value_error("one buffer a shard is needed");
+  if (into.size() != manifest_.shards.size()) throw nb::value_error("one buffer a shard is needed");
   std::vector<BufferView> views;
   std::vector<MutableByteSpan> spans;
   for (size_t i = 0; i < into.size(); ++i) {
     spans.push_back(views.emplace_back(into[i], PyBUF_WRITABLE).span());
-    if (spans.back().size() != manifest_.shards[i].bytes) throw py::value_error("a buffer has not the shard's size");
+    if (spans.back().size() != manifest_.shards[i].bytes) throw nb::value_error("a buffer has not the shard's size");
   }
   RunInterruptibly([&](const std::stop_token& stop) { return checkpoints_->Read(manifest_, spans, stop); });
 }
 
-uint64_t CheckpointHandle::ReadRanges(const std::vector<std::tuple<size_t, uint64_t, py::buffer>>& ranges) const {
+uint64_t CheckpointHandle::ReadRanges(const std::vector<std::tuple<size_t, uint64_t, nb::object>>& ranges) const {
   CheckOwnProcess(maker_, "Checkpoints");
   std::vector<BufferView> views;
   std::vector<ShardRange> wanted;
   for (const auto& [shard, offset, object] : ranges) {
-    if (shard >= manifest_.shards.size()) throw py::value_error("there is no such shard");
+    if (shard >= manifest_.shards.size()) throw nb::value_error("there is no such shard");
     wanted.push_back({shard, offset, views.emplace_back(object, PyBUF_WRITABLE).span()});
   }
   return RunInterruptibly(
       [&](const std::stop_token& stop) { return checkpoints_->ReadRangesOf(manifest_, std::move(wanted), stop); });
 }
 
-void BindCheckpoints(py::module_& module) {
-  module.def("copy_past_caches", &CopyBuffer, py::arg("into"), py::arg("source"));
-  py::class_<CheckpointHandle, std::shared_ptr<CheckpointHandle>>(module, "Checkpoint")
-      .def_property_readonly("step", &CheckpointHandle::step)
-      .def_property_readonly("shards", &CheckpointHandle::Shards)
-      .def_property_readonly("attempt", &CheckpointHandle::attempt)
-      .def("read", &CheckpointHandle::Read, py::arg("into"))
-      .def("read_ranges", &CheckpointHandle::ReadRanges, py::arg("ranges"));
-  py::class_<CheckpointSaveHandle, std::shared_ptr<CheckpointSaveHandle>>(module, "CheckpointSave")
-      .def_property_readonly("attempt", &CheckpointSaveHandle::attempt);
+void BindCheckpoints(nb::module_& module) {
+  module.def("copy_past_caches", &CopyBuffer, nb::arg("into"), nb::arg("source"));
+  nb::class_<CheckpointHandle>(module, "Checkpoint")
+      .def_prop_ro("step", &CheckpointHandle::step)
+      .def_prop_ro("shards", &CheckpointHandle::Shards)
+      .def_prop_ro("attempt", &CheckpointHandle::attempt)
+      .def("read", &CheckpointHandle::Read, nb::arg("into"))
+      .def("read_ranges", &CheckpointHandle::ReadRanges, nb::arg("ranges"));
+  nb::class_<CheckpointSaveHandle>(module, "CheckpointSave").def_prop_ro("attempt", &CheckpointSaveHandle::attempt);
   using Handle = CheckpointsHandle;
-  py::class_<Handle>(module, "Checkpoints")
-      .def(py::init<const std::string&>(), py::arg("uri"))
-      .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
+  nb::class_<Handle>(module, "Checkpoints")
+      .def(nb::init<const std::string&>(), nb::arg("uri"))
+      .def_prop_ro("uri", [](const Handle& self) { return ToPyText(self.uri()); })
       .def("claim", &Handle::Claim)
-      .def("save", &Handle::Save, py::arg("step"), py::arg("shards"), py::arg("keep"), py::arg("keep_every"),
-           py::arg("keep_steps") = py::list())
-      .def("begin", &Handle::Begin, py::arg("step"), py::arg("keep"), py::arg("keep_every"),
-           py::arg("keep_steps") = py::list())
-      .def("upload", &Handle::Upload, py::arg("step"), py::arg("attempt"), py::arg("shards"))
-      .def("finish", &Handle::Finish, py::arg("save"), py::arg("uploaded"))
-      .def("abandon", &Handle::Abandon, py::arg("save"))
+      .def("save", &Handle::Save, nb::arg("step"), nb::arg("shards"), nb::arg("keep"), nb::arg("keep_every"),
+           nb::arg("keep_steps") = nb::list())
+      .def("begin", &Handle::Begin, nb::arg("step"), nb::arg("keep"), nb::arg("keep_every"),
+           nb::arg("keep_steps") = nb::list())
+      .def("upload", &Handle::Upload, nb::arg("step"), nb::arg("attempt"), nb::arg("shards"))
+      .def("finish", &Handle::Finish, nb::arg("save"), nb::arg("uploaded"))
+      .def("abandon", &Handle::Abandon, nb::arg("save"))
       .def("steps", &Handle::Steps)
-      .def("find", &Handle::Find, py::arg("step"));
+      .def("find", &Handle::Find, nb::arg("step"));
 }
 
 }  // namespace millrace::python

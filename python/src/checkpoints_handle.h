@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace millrace::python {
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 /// _core.Checkpoint: one that was found, to be read. Its members are called with the GIL held.
 class CheckpointHandle;
@@ -51,21 +51,21 @@ class CheckpointsHandle {
   uint64_t Claim();
   /// `shards`: (name, pieces). A piece is a bytes-like object, which must not change meanwhile, or has `size` and
   /// `copy_to(offset, memory)`, which is called in order, from another thread, when its turn has come.
-  using Shards = std::vector<std::pair<std::string, std::vector<py::object>>>;
-  void Save(const py::int_& step, const Shards& shards, const py::int_& keep, const py::int_& keep_every,
+  using Shards = std::vector<std::pair<std::string, std::vector<nb::object>>>;
+  void Save(const nb::int_& step, const Shards& shards, const nb::int_& keep, const nb::int_& keep_every,
             std::vector<uint64_t> keep_steps);
   /// A save whose shards several processes write: Begin, then Upload in all of them, then Finish or Abandon here.
-  std::shared_ptr<CheckpointSaveHandle> Begin(const py::int_& step, const py::int_& keep, const py::int_& keep_every,
+  std::shared_ptr<CheckpointSaveHandle> Begin(const nb::int_& step, const nb::int_& keep, const nb::int_& keep_every,
                                               std::vector<uint64_t> keep_steps);
   /// Returns what Finish needs.
-  std::string Upload(const py::int_& step, const std::string& attempt, const Shards& shards) const;
+  std::string Upload(const nb::int_& step, const std::string& attempt, const Shards& shards) const;
   void Finish(const std::shared_ptr<CheckpointSaveHandle>& save, const std::vector<std::string>& uploaded);
   /// Removes what was uploaded. Throws only if another process has claimed the checkpoints.
   void Abandon(const std::shared_ptr<CheckpointSaveHandle>& save);
   /// The steps of all that are committed, in that order.
   std::vector<uint64_t> Steps() const;
   /// That of `step`, or the newest.
-  std::shared_ptr<CheckpointHandle> Find(const std::optional<py::int_>& step) const;
+  std::shared_ptr<CheckpointHandle> Find(const std::optional<nb::int_>& step) const;
 
  private:
   friend class CheckpointHandle;
@@ -91,10 +91,10 @@ class CheckpointHandle {
   /// (name, bytes)
   std::vector<std::pair<std::string, uint64_t>> Shards() const;
   /// Reads all shards, verified. `into`: one writable bytes-like object a shard, of just its size.
-  void Read(const std::vector<py::buffer>& into) const;
+  void Read(const std::vector<nb::object>& into) const;
   /// Reads ranges, verified: (number of the shard, offset, writable bytes-like object of the range's size). Returns how
   /// many bytes were read for that.
-  uint64_t ReadRanges(const std::vector<std::tuple<size_t, uint64_t, py::buffer>>& ranges) const;
+  uint64_t ReadRanges(const std::vector<std::tuple<size_t, uint64_t, nb::object>>& ranges) const;
 
  private:
   const pid_t maker_;

@@ -1,7 +1,11 @@
 #include "dataset_handle.h"
 
-#include <pybind11/numpy.h>
-#include <pybind11/stl.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <numeric>
 #include <span>
@@ -15,6 +19,7 @@
 #include "dataset/skipped_objects.h"
 #include "gil_release.h"
 #include "interruptible.h"
+#include "numpy_array.h"
 #include "pipeline/sample_read.h"
 #include "plan/plan.h"
 #include "store/joined_objects.h"
@@ -25,7 +30,7 @@ namespace {
 
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
-Opened OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri, const py::object& progress,
+Opened OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri, const nb::object& progress,
                         OpenOptions options) {
   Opened opened;
   RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
@@ -36,8 +41,8 @@ Opened OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri
   return opened;
 }
 
-py::list Texts(const std::vector<std::string>& texts) {
-  py::list list;
+nb::list Texts(const std::vector<std::string>& texts) {
+  nb::list list;
   for (const std::string& text : texts) list.append(ToPyText(text));
   return list;
 }
@@ -52,10 +57,10 @@ Handles ToHandles(const std::shared_ptr<const DatasetHandle>& whole, absl::Statu
   return handles;
 }
 
-py::dict ClassCounts(const DatasetHandle& self) {
+nb::dict ClassCounts(const DatasetHandle& self) {
   const Index& index = self.index();
   ThrowIfError(CheckClassesRead(self.subset()));
-  py::dict counts;
+  nb::dict counts;
   if (!self.subset().selection) {
     for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;
   } else if (index.has_labels()) {
@@ -68,15 +73,13 @@ py::dict ClassCounts(const DatasetHandle& self) {
 
 // ---- Subsets
 
-using Numbers = py::array_t<int64_t, py::array::c_style>;
-
 // `samples` ascend, without repeats; what is wrong with them was said in Python.
 std::shared_ptr<const Selection> ToSelection(const Index& index, const Numbers& samples) {
   Selection::Builder builder(index.size());
   const int64_t* const numbers = samples.data();
-  for (py::ssize_t i = 0; i < samples.size(); ++i) {
+  for (size_t i = 0; i < samples.size(); ++i) {
     if (numbers[i] < 0 || static_cast<uint64_t>(numbers[i]) >= index.size()) {
-      throw py::index_error(fmt::format("there is no sample {}; the index has {}", numbers[i], index.size()));
+      throw nb::index_error(fmt::format("there is no sample {}; the index has {}", numbers[i], index.size()).c_str());
     }
     builder.Add(static_cast<uint64_t>(numbers[i]));
   }
@@ -84,7 +87,7 @@ std::shared_ptr<const Selection> ToSelection(const Index& index, const Numbers& 
 }
 
 // The keys of the objects that hold each of the samples, a line each, below the data set's URI.
-py::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
+nb::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
   const Index& index = self.index();
   std::vector<std::string> lines;
   absl::Status status;
@@ -92,7 +95,7 @@ py::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
     GilRelease release;
     IndexedSample sample;
     IndexedObject object;
-    for (const int64_t number : std::span(samples.data(), static_cast<size_t>(samples.size()))) {
+    for (const int64_t number : std::span(samples.data(), samples.size())) {
       status = index.Lookup(static_cast<uint64_t>(number), &sample);
       if (status.ok()) status = index.LookupObject(sample.object, &object);
       if (!status.ok()) break;
@@ -109,19 +112,19 @@ py::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
     }
   }
   ThrowIfError(status);
-  py::list list;
-  for (const std::string& line : lines) list.append(py::bytes(line));
+  nb::list list;
+  for (const std::string& line : lines) list.append(ToPyBytes(line));
   return list;
 }
 
 // (object, why) of each.
-py::list SkippedTuples(const DatasetHandle& self) {
+nb::list SkippedTuples(const DatasetHandle& self) {
   self.CheckOwnProcess();
   const SkippedObjects found =
       RunInterruptibly([&](const std::stop_token& stop) { return ListSkipped(*self.subset().dataset, stop); });
-  py::list list;
+  nb::list list;
   for (const SkippedObject& object : found.named())
-    list.append(py::make_tuple(ToPyText(object.key), std::string(object.why)));
+    list.append(nb::make_tuple(ToPyText(object.key), std::string(object.why)));
   return list;
 }
 
@@ -129,8 +132,8 @@ using KeyTuple = std::tuple<uint64_t, uint64_t, uint64_t>;
 
 std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>& self,
                                            const std::optional<KeyTuple>& keys, bool key_groups,
-                                           std::optional<std::vector<std::string>> classes, const py::int_& min_bytes,
-                                           const py::int_& max_bytes, std::vector<std::string> has,
+                                           std::optional<std::vector<std::string>> classes, const nb::int_& min_bytes,
+                                           const nb::int_& max_bytes, std::vector<std::string> has,
                                            std::vector<std::string> has_any, const std::optional<Numbers>& samples) {
   Filter filter;
   if (keys) filter.keys = KeyRange{std::get<0>(*keys), std::get<1>(*keys), std::get<2>(*keys)};
@@ -193,12 +196,13 @@ Handles GroupHandles(const std::shared_ptr<DatasetHandle>& self, const Numbers& 
 // ---- Samples
 
 // Each is (key, [(name, type, value)]). Numbers count within the subset.
-py::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks) {
+nb::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks) {
   self.CheckOwnProcess();
   std::vector<uint64_t> samples;
   for (const uint64_t rank : ranks) {
     if (rank >= self.subset().size()) {
-      throw py::index_error(fmt::format("there is no sample {}; the data set has {}", rank, self.subset().size()));
+      throw nb::index_error(
+          fmt::format("there is no sample {}; the data set has {}", rank, self.subset().size()).c_str());
     }
     samples.push_back(self.subset().SampleAt(rank));
   }
@@ -209,24 +213,23 @@ py::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks
         ASSIGN_OR_RETURN(SampleValues one, ReadSample(dataset, samples.front(), self.runtime().memory(), stop));
         return std::vector<SampleValues>{std::move(one)};
       });
-  py::list list;
+  nb::list list;
   for (const SampleValues& sample : read) {
-    py::list fields;
+    nb::list fields;
     for (const SampleValues::Field& field : sample.fields) {
       fields.append(
-          py::make_tuple(ToPyText(field.name), std::string(FieldTypeName(field.type)), py::bytes(field.value)));
+          nb::make_tuple(ToPyText(field.name), std::string(FieldTypeName(field.type)), ToPyBytes(field.value)));
     }
-    list.append(py::make_tuple(ToPyText(sample.key), fields));
+    list.append(nb::make_tuple(ToPyText(sample.key), fields));
   }
   return list;
 }
 
 // `into` has room for one number a sample. Works in a fork, too, where a data set opens itself again: it is memory
 // only.
-void SampleNumbers(const DatasetHandle& self, Numbers& into) {
-  if (static_cast<uint64_t>(into.size()) != self.subset().size())
-    throw py::value_error("one number a sample is needed");
-  const std::span to(reinterpret_cast<uint64_t*>(into.mutable_data()), static_cast<size_t>(into.size()));
+void SampleNumbers(const DatasetHandle& self, const FillableArray<int64_t>& into) {
+  if (into.size() != self.subset().size()) throw nb::value_error("one number a sample is needed");
+  const std::span to(reinterpret_cast<uint64_t*>(into.data()), into.size());
   const GilRelease release;
   if (self.subset().selection) {
     self.subset().selection->Read(0, to);
@@ -235,7 +238,7 @@ void SampleNumbers(const DatasetHandle& self, Numbers& into) {
   }
 }
 
-std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py::int_& seed) {
+std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const nb::int_& seed) {
   std::vector<KeyTuple> parts;
   for (const KeyRange& keys : ValueOrThrow(SplitKeys(fractions, ToNatural("seed", seed)))) {
     parts.emplace_back(keys.seed, keys.first, keys.last);
@@ -245,7 +248,11 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 
 }  // namespace
 
-DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, OpenOptions options,
+IndexUse ToIndexUse(const std::string& index) {
+  return Choose("index", index, kIndexUses);
+}
+
+DatasetHandle::DatasetHandle(const std::string& uri, const nb::object& progress, OpenOptions options,
                              const AwsChoice& choice)
     : uri_(uri), process_(CurrentProcess()), stores_(&process_->stores.With(choice)) {
   dataset_.reset(
@@ -266,53 +273,55 @@ std::tuple<uint64_t, uint64_t, uint64_t> DatasetHandle::Policy(const std::string
   return {policy.extent, policy.window, policy.lanes};
 }
 
-void BindDataset(py::module_& module) {
+void BindDataset(nb::module_& module) {
   using Handle = DatasetHandle;
-  py::class_<Handle, std::shared_ptr<Handle>> dataset(module, "Dataset");
+  nb::class_<Handle> dataset(module, "Dataset");
   BindSampleColumns(dataset);
   dataset
-      .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
-                       std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
-                       std::string profile, std::string region, std::vector<std::string> classes,
-                       const std::string& index, uint64_t part, uint64_t parts) {
-             const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
-             OpenOptions options;
-             options.columns = {.path = std::move(path), .label = std::move(label), .quotes = of_csv};
-             options.labels = ToLabelsFile(labels);
-             options.classes = std::move(classes);
-             options.index = Choose("index", index, kIndexUses);
-             const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
-             options.share = {.part = part, .parts = parts};
-             return std::make_shared<Handle>(uri, progress, std::move(options), choice);
-           }),
-           py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
-           py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none(),
-           py::arg("endpoint") = "", py::arg("profile") = "", py::arg("region") = "", py::arg("classes") = py::list(),
-           py::arg("index") = "build", py::arg("part") = 0, py::arg("parts") = 1)
-      .def("policy", &Handle::Policy, py::arg("shuffle"))
+      .def(
+          "__init__",
+          [](Handle* self, const std::string& uri, const nb::object& progress, std::string path, std::string label,
+             std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
+             std::string profile, std::string region, std::vector<std::string> classes, const std::string& index,
+             uint64_t part, uint64_t parts) {
+            const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
+            OpenOptions options;
+            options.columns = {.path = std::move(path), .label = std::move(label), .quotes = of_csv};
+            options.labels = ToLabelsFile(labels);
+            options.classes = std::move(classes);
+            options.index = ToIndexUse(index);
+            const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
+            options.share = {.part = part, .parts = parts};
+            new (self) Handle(uri, progress, std::move(options), choice);
+          },
+          nb::arg("uri"), nb::arg("progress").none(), nb::kw_only(), nb::arg("path_column") = "",
+          nb::arg("label_column") = "", nb::arg("csv_quotes") = nb::none(), nb::arg("labels") = nb::none(),
+          nb::arg("endpoint") = "", nb::arg("profile") = "", nb::arg("region") = "", nb::arg("classes") = nb::list(),
+          nb::arg("index") = "build", nb::arg("part") = 0, nb::arg("parts") = 1)
+      .def("policy", &Handle::Policy, nb::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
-      .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
-      .def_property_readonly("fields", [](const Handle& self) { return Texts(self.index().field_names()); })
-      .def_property_readonly("classes", [](const Handle& self) { return Texts(self.index().class_names()); })
-      .def_property_readonly("class_counts", &ClassCounts)
-      .def_property_readonly("class_order", [](const Handle& self) { return Texts(self.subset().dataset->classes()); })
-      .def_property_readonly("kind", [](const Handle& self) { return std::string(KindName(self.index().kind())); })
-      .def_property_readonly("objects", [](const Handle& self) { return self.index().objects(); })
-      .def_property_readonly("total_bytes",
-                             [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().total_bytes); })
-      .def_property_readonly("fingerprint", [](const Handle& self) { return self.subset().fingerprint(); })
-      .def_property_readonly("indexed", [](const Handle& self) { return self.subset().index().size(); })
-      .def("samples", &SampleNumbers, py::arg("into").noconvert())
+      .def_prop_ro("uri", [](const Handle& self) { return ToPyText(self.uri()); })
+      .def_prop_ro("fields", [](const Handle& self) { return Texts(self.index().field_names()); })
+      .def_prop_ro("classes", [](const Handle& self) { return Texts(self.index().class_names()); })
+      .def_prop_ro("class_counts", &ClassCounts)
+      .def_prop_ro("class_order", [](const Handle& self) { return Texts(self.subset().dataset->classes()); })
+      .def_prop_ro("kind", [](const Handle& self) { return std::string(KindName(self.index().kind())); })
+      .def_prop_ro("objects", [](const Handle& self) { return self.index().objects(); })
+      .def_prop_ro("total_bytes",
+                   [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().total_bytes); })
+      .def_prop_ro("fingerprint", [](const Handle& self) { return self.subset().fingerprint(); })
+      .def_prop_ro("indexed", [](const Handle& self) { return self.subset().index().size(); })
+      .def("samples", &SampleNumbers, nb::arg("into").noconvert())
       .def("skipped", &SkippedTuples)
-      .def("read", &ReadRanks, py::arg("ranks"))
-      .def("object_lines", &ObjectLines, py::arg("samples"))
-      .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("key_groups"), py::arg("classes"),
-           py::arg("min_bytes"), py::arg("max_bytes"), py::arg("has"), py::arg("has_any"), py::arg("samples"))
-      .def_property_readonly("labels", &LabelsOf)
-      .def("in_labels_file", &InLabelsFileHandle, py::arg("drop"))
+      .def("read", &ReadRanks, nb::arg("ranks"))
+      .def("object_lines", &ObjectLines, nb::arg("samples"))
+      .def("where", &WhereHandle, nb::kw_only(), nb::arg("keys"), nb::arg("key_groups"), nb::arg("classes"),
+           nb::arg("min_bytes"), nb::arg("max_bytes"), nb::arg("has"), nb::arg("has_any"), nb::arg("samples"))
+      .def_prop_ro("labels", &LabelsOf)
+      .def("in_labels_file", &InLabelsFileHandle, nb::arg("drop"))
       .def("by_class", &ClassHandles)
-      .def("group_by", &GroupHandles, py::arg("groups"), py::arg("count"));
-  module.def("split_keys", &SplitTuples, py::arg("fractions"), py::arg("seed"));
+      .def("group_by", &GroupHandles, nb::arg("groups"), nb::arg("count"));
+  module.def("split_keys", &SplitTuples, nb::arg("fractions"), nb::arg("seed"));
 }
 
 }  // namespace millrace::python

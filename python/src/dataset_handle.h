@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <memory>
 #include <optional>
@@ -18,7 +18,7 @@ class DatasetHandle {
  public:
   /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called
   /// on this thread, about ten times a second.
-  DatasetHandle(const std::string& uri, const py::object& progress, OpenOptions options, const AwsChoice& choice);
+  DatasetHandle(const std::string& uri, const nb::object& progress, OpenOptions options, const AwsChoice& choice);
   /// A subset of that of `whole`, which it keeps.
   DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset);
 
@@ -48,7 +48,10 @@ class DatasetHandle {
   std::optional<Subset> subset_;
 };
 
+/// The value of the option `index`.
+IndexUse ToIndexUse(const std::string& index);
+
 /// Adds what reads keys and single fields of samples.
-void BindSampleColumns(py::class_<DatasetHandle, std::shared_ptr<DatasetHandle>>& dataset);
+void BindSampleColumns(nb::class_<DatasetHandle>& dataset);
 
 }  // namespace millrace::python

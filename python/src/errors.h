@@ -1,7 +1,8 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -10,7 +11,7 @@
 
 namespace millrace::python {
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 /// Raises the exception for an error, with its message. GIL held.
 [[noreturn]] void Throw(const absl::Status& status);
@@ -29,9 +30,21 @@ T ValueOrThrow(absl::StatusOr<T> value) {
 }
 
 /// Text that may be any bytes, such as keys of objects: what is not UTF-8 becomes lone surrogates, as in os.fsdecode.
-py::str ToPyText(std::string_view text);
+nb::str ToPyText(std::string_view text);
+
+/// Bytes of Python.
+nb::bytes ToPyBytes(std::string_view bytes);
+
+/// str(object) in UTF-8; what has no such form becomes escapes.
+std::string TextOf(nb::handle object);
+
+/// The message of an exception alone. An exception may raise another one when it is asked for its text.
+std::string MessageOf(const nb::python_error& error);
+
+/// "ValueError: message".
+std::string DescribeError(const nb::python_error& error);
 
 /// The names of all codes but OK, for the test of the table.
-py::tuple StatusCodeNames();
+nb::tuple StatusCodeNames();
 
 }  // namespace millrace::python

@@ -1,5 +1,7 @@
 #include "file_handle.h"
 
+#include <nanobind/stl/string.h>
+
 #include <optional>
 #include <utility>
 
@@ -16,7 +18,7 @@ namespace {
 constexpr std::string_view kEnded = "I/O operation on a closed file";
 
 [[noreturn]] void ThrowEnded() {
-  throw py::value_error(std::string(kEnded));
+  throw nb::value_error(std::string(kEnded).c_str());
 }
 
 Location LocationOf(Process& process, const std::string& uri) {
@@ -60,18 +62,18 @@ size_t ReadFileHandle::Fill(uint64_t offset, MutableByteSpan into) {
   });
 }
 
-size_t ReadFileHandle::ReadInto(uint64_t offset, const py::buffer& into) {
+size_t ReadFileHandle::ReadInto(uint64_t offset, nb::handle into) {
   const BufferView memory(into, PyBUF_WRITABLE);
   return Fill(offset, memory.span());
 }
 
-py::bytes ReadFileHandle::Read(uint64_t offset, uint64_t size) {
+nb::bytes ReadFileHandle::Read(uint64_t offset, uint64_t size) {
   const uint64_t there = offset < info_.size ? info_.size - offset : 0;
   const uint64_t count = std::min(size, there);
   PyObject* const bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(count));
-  if (bytes == nullptr) throw py::error_already_set();
-  auto result = py::reinterpret_steal<py::bytes>(bytes);
-  Fill(offset, {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes)), count});
+  if (bytes == nullptr) throw nb::python_error();
+  auto result = nb::steal<nb::bytes>(bytes);
+  Fill(offset, {reinterpret_cast<std::byte*>(PyBytes_AsString(bytes)), count});
   return result;
 }
 
@@ -108,7 +110,7 @@ void WriteFileHandle::WithWriter(absl::FunctionRef<absl::Status()> work) {
   if (ended) ThrowEnded();
 }
 
-size_t WriteFileHandle::Write(const py::buffer& bytes) {
+size_t WriteFileHandle::Write(nb::handle bytes) {
   CheckOwnProcess(maker_, "file");
   const BufferView memory(bytes, PyBUF_SIMPLE);
   WithWriter([&] { return writer_->Append(memory.span()); });
@@ -132,17 +134,17 @@ void WriteFileHandle::Discard() {
   writer_.reset();
 }
 
-void BindFiles(py::module_& module) {
-  py::class_<ReadFileHandle>(module, "ReadFile")
-      .def(py::init<const std::string&>(), py::arg("uri"))
-      .def("read_into", &ReadFileHandle::ReadInto, py::arg("offset"), py::arg("into"))
-      .def("read", &ReadFileHandle::Read, py::arg("offset"), py::arg("size"))
+void BindFiles(nb::module_& module) {
+  nb::class_<ReadFileHandle>(module, "ReadFile")
+      .def(nb::init<const std::string&>(), nb::arg("uri"))
+      .def("read_into", &ReadFileHandle::ReadInto, nb::arg("offset"), nb::arg("into"))
+      .def("read", &ReadFileHandle::Read, nb::arg("offset"), nb::arg("size"))
       .def("close", &ReadFileHandle::Close)
-      .def_property_readonly("size", [](const ReadFileHandle& self) { return self.info().size; })
-      .def_property_readonly("etag", [](const ReadFileHandle& self) { return ToPyText(self.info().etag); });
-  py::class_<WriteFileHandle>(module, "WriteFile")
-      .def(py::init<const std::string&, bool>(), py::arg("uri"), py::arg("only_if_absent"))
-      .def("write", &WriteFileHandle::Write, py::arg("data"))
+      .def_prop_ro("size", [](const ReadFileHandle& self) { return self.info().size; })
+      .def_prop_ro("etag", [](const ReadFileHandle& self) { return ToPyText(self.info().etag); });
+  nb::class_<WriteFileHandle>(module, "WriteFile")
+      .def(nb::init<const std::string&, bool>(), nb::arg("uri"), nb::arg("only_if_absent"))
+      .def("write", &WriteFileHandle::Write, nb::arg("data"))
       .def("commit", &WriteFileHandle::Commit)
       .def("discard", &WriteFileHandle::Discard);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <memory>
 #include <mutex>
@@ -24,8 +24,8 @@ class ReadFileHandle {
   ~ReadFileHandle();
 
   /// Fills the buffer from `offset` on; how many bytes that were.
-  size_t ReadInto(uint64_t offset, const py::buffer& into);
-  py::bytes Read(uint64_t offset, uint64_t size);
+  size_t ReadInto(uint64_t offset, nb::handle into);
+  nb::bytes Read(uint64_t offset, uint64_t size);
   void Close();
 
   const ObjectInfo& info() const { return info_; }
@@ -46,7 +46,7 @@ class WriteFileHandle {
   WriteFileHandle(const std::string& uri, bool only_if_absent);
   ~WriteFileHandle();
 
-  size_t Write(const py::buffer& bytes);
+  size_t Write(nb::handle bytes);
   void Commit();
   void Discard();
 

@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kSlice{50};
 
 }  // namespace
 
-void RunInterruptibly(const py::object& progress,
+void RunInterruptibly(const nb::object& progress,
                       const std::function<void(const std::stop_token&, const ProgressFn&)>& work) {
   std::atomic<uint64_t> done{0};
   std::atomic<uint64_t> total{0};
@@ -32,7 +32,7 @@ void RunInterruptibly(const py::object& progress,
         GilRelease release;
         ready = ended.wait_for(kSlice) == std::future_status::ready;
       }
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
       if (progress.is_none() || done == shown) continue;
       shown = done;
       progress(shown, total.load());

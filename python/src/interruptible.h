@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <functional>
 #include <stop_token>
@@ -12,12 +12,12 @@
 
 namespace millrace::python {
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 /// Runs `work` on a thread of its own and waits for it, so that this one, which holds the interpreter, can report
 /// progress (None, or a function of what is done and in total, called here about ten times a second) and see signals:
 /// what their handlers raise comes out of here, after the work was asked to stop and has ended.
-void RunInterruptibly(const py::object& progress,
+void RunInterruptibly(const nb::object& progress,
                       const std::function<void(const std::stop_token&, const ProgressFn&)>& work);
 
 /// The same without progress, for work that returns an absl::Status or StatusOr. Returns its value, or throws its
@@ -25,7 +25,7 @@ void RunInterruptibly(const py::object& progress,
 template <typename Work>
 auto RunInterruptibly(Work work) {
   std::invoke_result_t<Work&, const std::stop_token&> result;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) { result = work(stop); });
+  RunInterruptibly(nb::none(), [&](const std::stop_token& stop, const ProgressFn&) { result = work(stop); });
   if constexpr (std::is_same_v<decltype(result), absl::Status>) {
     ThrowIfError(result);
   } else {

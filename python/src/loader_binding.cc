@@ -1,5 +1,10 @@
-#include <pybind11/numpy.h>
-#include <pybind11/stl.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <chrono>
@@ -23,16 +28,19 @@ namespace millrace::python {
 
 namespace {
 
-std::shared_ptr<LoaderHandle> MakeLoaderHandle(
-    std::vector<std::shared_ptr<DatasetHandle>> datasets, const std::optional<MixTuple>& mix, const py::int_& batch,
-    const ImageTuple& image, const std::vector<FieldTuple>& fields, const std::string& image_field,
-    const std::optional<std::string>& label_field, const std::string& label_kind, const std::string& bad_samples,
-    const std::string& shuffle, const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed,
-    const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
-    const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
-    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size,
-    const std::string& cache_tenant, bool pin, const py::int_& local_ranks, const std::optional<WorkersTuple>& workers,
-    const std::vector<std::pair<std::string, double>>& padding, bool finite_padding) {
+void MakeLoaderHandle(LoaderHandle* self, std::vector<std::shared_ptr<DatasetHandle>> datasets,
+                      const std::optional<MixTuple>& mix, const nb::int_& batch, const ImageTuple& image,
+                      const std::vector<FieldTuple>& fields, const std::string& image_field,
+                      const std::optional<std::string>& label_field, const std::string& label_kind,
+                      const std::string& bad_samples, const std::string& shuffle,
+                      const std::array<std::optional<nb::int_>, 3>& order, const nb::int_& seed, const nb::int_& epochs,
+                      const nb::int_& rank, const nb::int_& world, const std::string& last, const std::string& memory,
+                      const std::string& digest, const std::optional<TokensTuple>& tokens,
+                      const std::string& token_type, int64_t pad_token, const std::string& cache,
+                      const std::string& cache_size, const std::string& cache_tenant, bool pin,
+                      const nb::int_& local_ranks, const std::optional<WorkersTuple>& workers,
+                      const std::vector<std::pair<std::string, double>>& padding, bool finite_padding,
+                      std::shared_ptr<StagedHandle> staged) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -45,7 +53,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.finite_padding = finite_padding;
   options.batch = ToNatural("batch_size", batch);
   options.shuffle = ValueOrThrow(ParseShuffle(shuffle));
-  const auto natural = [](const char* name, const std::optional<py::int_>& value) {
+  const auto natural = [](const char* name, const std::optional<nb::int_>& value) {
     return value ? std::optional<uint64_t>(ToNatural(name, *value)) : std::nullopt;
   };
   options.extent = natural("extent", order[0]);
@@ -57,36 +65,43 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.rank = ToNatural("rank", rank);
   options.world = ToNatural("world", world);
   options.last = ValueOrThrow(ParseLastBatch(last));
-  options.memory_bytes = ToBytes("memory", memory);
+  // Without one of its own, and without workers, it has a share of what all loaders of the process have.
+  if (!memory.empty()) options.memory_bytes = ToBytes("memory", memory);
+  const std::shared_ptr<Process>& process = staged != nullptr ? staged->process() : datasets.front()->process();
+  if (memory.empty() && !workers) options.shares = &process->shares;
   options.digest = Choose<DigestOf>(
       "digest", digest, {{"none", DigestOf::kNone}, {"raw", DigestOf::kRaw}, {"decoded", DigestOf::kDecoded}});
   options.token_type =
       Choose<TokenType>("dtype", token_type, {{"int32", TokenType::kInt32}, {"int64", TokenType::kInt64}});
   options.pad_token = pad_token;
-  options.cache = OpenCache(datasets.front()->process(), cache, cache_size, cache_tenant);
+  options.cache = OpenCache(process, cache, cache_size, cache_tenant);
   options.pin = pin;
   options.local_ranks = ToNatural("local_ranks", local_ranks);
+  if (staged != nullptr) {
+    new (self) LoaderHandle(std::move(staged), std::move(options));
+    return;
+  }
   std::optional<TokenOptions> rows;
   if (tokens) rows = ToTokenOptions(*tokens);
   std::optional<ServiceOptions> service;
   if (workers) service = ToServiceOptions(*workers);
-  return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options), rows, std::move(service));
+  new (self) LoaderHandle(std::move(datasets), std::move(options), rows, std::move(service));
 }
 
 // [[(name, dtype, dims), ...], ...]
-py::list ToList(const std::vector<BatchShape>& shapes) {
-  py::list list;
+nb::list ToList(const std::vector<BatchShape>& shapes) {
+  nb::list list;
   for (const BatchShape& shape : shapes) {
-    py::list arrays;
+    nb::list arrays;
     for (const ArrayShape& array : shape)
-      arrays.append(py::make_tuple(array.name, array.dtype, py::tuple(py::cast(array.dims))));
+      arrays.append(nb::make_tuple(array.name, array.dtype, nb::tuple(nb::cast(array.dims))));
     list.append(arrays);
   }
   return list;
 }
 
 /// (name, channels, whether they come first, mean, std), as Python gives them.
-using FloatTuple = std::tuple<std::string, size_t, bool, PerChannel, PerChannel, std::string, py::dtype, py::object>;
+using FloatTuple = std::tuple<std::string, size_t, bool, PerChannel, PerChannel, std::string, nb::object, nb::object>;
 
 std::vector<FloatImage> ToFloatImages(const std::vector<FloatTuple>& images) {
   std::vector<FloatImage> result;
@@ -104,10 +119,10 @@ std::vector<FloatImage> ToFloatImages(const std::vector<FloatTuple>& images) {
 }
 
 // What the rows of each table are.
-py::list RowsList(const LoaderHandle& loader) {
-  py::list list;
+nb::list RowsList(const LoaderHandle& loader) {
+  nb::list list;
   for (const LoaderExplanation::Rows& rows : DescribeRows(loader.source())) {
-    py::dict entry;
+    nb::dict entry;
     entry["length"] = rows.length;
     entry["rows"] = rows.counts.rows;
     entry["tokens"] = rows.counts.tokens;
@@ -126,26 +141,25 @@ py::list RowsList(const LoaderHandle& loader) {
 class Batches {
  public:
   Batches(std::shared_ptr<LoaderHandle> loader, HandOver hand_over)
-      : loader_(std::move(loader)), converter_(std::move(hand_over)) {}
+      : loader_(std::move(loader)), converter_(std::move(hand_over)), epoch_(loader_->epoch()) {}
 
   // None if there is none for a while; as Next else.
-  py::object Poll() {
-    if (!epoch_) epoch_ = loader_->epoch();
-    if (!ended_ && loader_->epoch() == *epoch_) {
-      std::optional<std::optional<Batch>> polled = loader_->Poll();
-      if (!polled) return py::none();
+  nb::object Poll() {
+    if (!ended_) {
+      std::optional<std::optional<Batch>> polled = loader_->Poll(epoch_);
+      if (!polled) return nb::none();
       if (*polled) {
         slot_ = (*polled)->slot;
         ++delivered_;
         rows_ = (*polled)->size;
         const BatchShape& shape = loader_->shapes()[(*polled)->shape];
-        py::object converted = converter_.Convert(shape, loader_->process(), **std::move(polled));
+        nb::object converted = converter_.Convert(shape, loader_->process(), **std::move(polled));
         loader_->AddConversion(converter_.TakeCpuTime());
         return converted;
       }
     }
     ended_ = true;
-    throw py::stop_iteration();
+    throw nb::stop_iteration();
   }
 
   // Address and size of the slot of the batch that Poll has given last.
@@ -157,17 +171,17 @@ class Batches {
   uint64_t rows() const { return rows_; }
 
   // The handlers of signals run while it waits. They may fork, or raise what comes out of here.
-  py::object Next() {
+  nb::object Next() {
     for (;;) {
-      if (py::object batch = Poll(); !batch.is_none()) return batch;
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (nb::object batch = Poll(); !batch.is_none()) return batch;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
   }
 
  private:
   std::shared_ptr<LoaderHandle> loader_;
   BatchConverter converter_;
-  std::optional<uint64_t> epoch_;
+  const uint64_t epoch_;
   MutableByteSpan slot_;
   uint64_t delivered_ = 0;
   uint64_t rows_ = 0;
@@ -176,29 +190,28 @@ class Batches {
 
 }  // namespace
 
-void BindLoader(py::module_& module) {
-  const py::array_t<uint8_t> first(0);  // imports what arrays need, which later would be a place for signals
-  module.def("consumer_limits", &ConsumerLimits, py::arg("waited"), py::arg("seconds"));
-  py::class_<Batches>(module, "Batches")
-      .def("__iter__", [](py::object self) { return self; })
+void BindLoader(nb::module_& module) {
+  module.def("consumer_limits", &ConsumerLimits, nb::arg("waited"), nb::arg("seconds"));
+  nb::class_<Batches>(module, "Batches")
+      .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__next__", &Batches::Next)
       .def("poll", &Batches::Poll)
-      .def_property_readonly("delivered", &Batches::delivered)
-      .def_property_readonly("slot", &Batches::slot)
-      .def_property_readonly("rows", &Batches::rows);
-  py::class_<LoaderCounts, std::shared_ptr<LoaderCounts>>(module, "Counts");
+      .def_prop_ro("delivered", &Batches::delivered)
+      .def_prop_ro("slot", &Batches::slot)
+      .def_prop_ro("rows", &Batches::rows);
+  nb::class_<LoaderCounts>(module, "Counts");  // NOLINT(bugprone-unused-raii): it registers the class
   using Handle = LoaderHandle;
-  py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
-      .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),
-           py::arg("image"), py::arg("fields"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
-           py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
-           py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
-           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"),
-           py::arg("cache_tenant"), py::arg("pin"), py::arg("local_ranks"), py::arg("workers"), py::arg("padding"),
-           py::arg("finite_padding"))
+  nb::class_<Handle>(module, "Loader")
+      .def("__init__", &MakeLoaderHandle, nb::arg("datasets"), nb::kw_only(), nb::arg("mix"), nb::arg("batch"),
+           nb::arg("image"), nb::arg("fields"), nb::arg("image_field"), nb::arg("label_field"), nb::arg("label_kind"),
+           nb::arg("bad_samples"), nb::arg("shuffle"), nb::arg("order"), nb::arg("seed"), nb::arg("epochs"),
+           nb::arg("rank"), nb::arg("world"), nb::arg("last"), nb::arg("memory"), nb::arg("digest"), nb::arg("tokens"),
+           nb::arg("token_type"), nb::arg("pad_token"), nb::arg("cache"), nb::arg("cache_size"),
+           nb::arg("cache_tenant"), nb::arg("pin"), nb::arg("local_ranks"), nb::arg("workers"), nb::arg("padding"),
+           nb::arg("finite_padding"), nb::arg("staged").none())
       .def(
           "batches",
-          [](std::shared_ptr<LoaderHandle> self, py::object convert, const std::vector<FloatTuple>& floats,
+          [](std::shared_ptr<LoaderHandle> self, nb::object convert, const std::vector<FloatTuple>& floats,
              std::vector<std::string> as_tuple) {
             HandOver hand_over{.convert = std::move(convert),
                                .padding = self->options().padding,
@@ -206,18 +219,17 @@ void BindLoader(py::module_& module) {
                                .as_tuple = std::move(as_tuple)};
             return Batches(std::move(self), std::move(hand_over));
           },
-          py::arg("convert"), py::arg("floats") = std::vector<FloatTuple>(),
-          py::arg("as_tuple") = std::vector<std::string>())
+          nb::arg("convert").none(), nb::arg("floats") = nb::list(), nb::arg("as_tuple") = nb::list())
       .def("again", [](const Handle& self) { return std::make_shared<Handle>(self); })
-      .def("settled", &Handle::Settled, py::arg("position"))
-      .def("begin", &Handle::Begin, py::arg("position"), py::arg("epochs"), py::arg("counts"))
+      .def("settled", &Handle::Settled, nb::arg("position"))
+      .def("begin", &Handle::Begin, nb::arg("position"), nb::arg("epochs"), nb::arg("counts").none())
       .def("start", &Handle::Start)
       .def("stop", &Handle::Stop)
       .def("close", &Handle::Close)
       .def("shapes", [](const Handle& self) { return ToList(self.shapes()); })
       .def("rows", &RowsList)
       .def("counts", [](Handle& self) { return std::make_shared<LoaderCounts>(self.Report()); })
-      .def("count_program_waits", &Handle::CountProgramWaits, py::arg("work"))
+      .def("count_program_waits", &Handle::CountProgramWaits, nb::arg("work"))
       .def("program_calls",
            [](Handle& self) {
              if (auto* const program = self.program()) program->Call(std::chrono::steady_clock::now());
@@ -227,7 +239,7 @@ void BindLoader(py::module_& module) {
           [](Handle& self, bool for_work) {
             if (auto* const program = self.program()) program->Begin(for_work, std::chrono::steady_clock::now());
           },
-          py::arg("for_work"))
+          nb::arg("for_work"))
       .def("program_waited",
            [](Handle& self) {
              if (auto* const program = self.program()) program->End(std::chrono::steady_clock::now());
@@ -237,9 +249,10 @@ void BindLoader(py::module_& module) {
           [](Handle& self, const std::shared_ptr<LoaderCounts>& counts) {
             return ToDict(counts == nullptr ? self.Report() : *counts, self.Forecast(), self.with_digest());
           },
-          py::arg("counts") = py::none())
-      .def_property_readonly("epoch", &Handle::epoch)
-      .def_property_readonly("steps_per_epoch", &Handle::steps_per_epoch);
+          nb::arg("counts") = nb::none())
+      .def_prop_ro("epoch", &Handle::epoch)
+      .def_prop_ro("steps_per_epoch", &Handle::steps_per_epoch)
+      .def_prop_ro("estimated_steps", &Handle::estimated_steps);
 }
 
 }  // namespace millrace::python

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <set>
 #include <string>
@@ -93,8 +94,19 @@ LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets,
   Describe();
 }
 
+LoaderHandle::LoaderHandle(std::shared_ptr<StagedHandle> staged, LoaderOptions options)
+    : staged_(std::move(staged)),
+      facts_(staged_->Describe(options)),
+      source_(*facts_->dataset),
+      options_(std::move(options)),
+      epochs_(options_.epochs) {
+  Describe();
+}
+
 LoaderHandle::LoaderHandle(const LoaderHandle& other)
     : datasets_(other.datasets_),
+      staged_(other.staged_),
+      facts_(other.facts_),
       source_(other.source_),
       options_(other.options_),
       workers_(other.workers_),
@@ -104,6 +116,7 @@ LoaderHandle::LoaderHandle(const LoaderHandle& other)
 
 void LoaderHandle::Describe() {
   LoaderFacts facts = ValueOrThrow(WithoutGil([this]() -> absl::StatusOr<LoaderFacts> {
+    if (facts_) return LoaderFacts{.shapes = facts_->shapes, .steps_per_epoch = 0, .start = facts_->start};
     if (workers_) RETURN_IF_ERROR(CheckFeedFromWorkers(source_, options_, *workers_));
     return DescribeLoader(source_, options_);
   }));
@@ -119,16 +132,20 @@ LoaderHandle::~LoaderHandle() {
   if (maker_ == getpid()) Close();
 }
 
+absl::StatusOr<std::unique_ptr<BatchSource>> LoaderHandle::Make(const LoaderOptions& options) const {
+  if (staged_ != nullptr) return staged_->Make(options, *facts_);
+  Runtime& runtime = datasets_.front()->runtime();
+  if (workers_) return FeedFromWorkers(runtime, source_, options, *workers_);
+  return Loader::Create(runtime, source_, options);
+}
+
 absl::Status LoaderHandle::StartLocked() {
   if (loader_ != nullptr) return absl::OkStatus();
   LoaderOptions options = options_;
   options.start = before_.position;
   options.epochs = epochs_;
   options.log_damage = before_.quarantined == 0;  // once for each loader of the program
-  Runtime& runtime = datasets_.front()->runtime();
-  absl::StatusOr<std::unique_ptr<BatchSource>> made =
-      workers_ ? FeedFromWorkers(runtime, source_, options, *workers_)
-               : absl::StatusOr<std::unique_ptr<BatchSource>>(Loader::Create(runtime, source_, options));
+  absl::StatusOr<std::unique_ptr<BatchSource>> made = Make(options);
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
   counted_.reset(process()->loaders.Count(source_.uri(), *loader_, program_).release());
@@ -138,6 +155,8 @@ absl::Status LoaderHandle::StartLocked() {
 void LoaderHandle::StopLocked() {
   if (loader_ == nullptr) return;
   before_ = ReportLocked();
+  before_.memory = {};
+  steps_per_epoch_ = std::max(steps_per_epoch_, loader_->steps_per_epoch());
   counted_.reset();
   loader_.reset();
 }
@@ -149,21 +168,30 @@ LoaderCounts LoaderHandle::ReportLocked() const {
   return counts;
 }
 
-LoaderHandle::Look LoaderHandle::LookForNext() {
+LoaderHandle::Look LoaderHandle::LookForNext(uint64_t epoch) {
   Look look;
   std::unique_lock lock(mutex_);
   if (!unused_.wait_for(lock, kPollSlice, [this] { return !in_use_ && changing_ == 0; })) return look;
   look.closed = closed_;
   if (look.closed) return look;
+  if (epoch_ != epoch) return {.ready = true};
   if (absl::Status started = StartLocked(); !started.ok()) return {.ready = true, .next = std::move(started)};
   in_use_ = true;
   lock.unlock();
-  look.ready = loader_->WaitReady(kPollSlice);
-  if (look.ready) look.next = loader_->Next();
-  lock.lock();
-  in_use_ = false;
+  const auto release = [&] {
+    lock.lock();
+    in_use_ = false;
+    unused_.notify_all();
+  };
+  try {
+    look.ready = loader_->WaitReady(kPollSlice);
+    if (look.ready) look.next = loader_->Next();
+  } catch (...) {  // Close must not wait for ever
+    release();
+    throw;
+  }
+  release();
   if (look.next.ok() && *look.next) epoch_ = (*look.next)->position.epoch;
-  unused_.notify_all();
   return look;
 }
 
@@ -177,9 +205,9 @@ std::unique_lock<std::mutex> LoaderHandle::LockUnused() {
   return lock;
 }
 
-std::optional<std::optional<Batch>> LoaderHandle::Poll() {
+std::optional<std::optional<Batch>> LoaderHandle::Poll(uint64_t epoch) {
   CheckOwnProcess();
-  Look look = WithoutGil([this] { return LookForNext(); });
+  Look look = WithoutGil([this, epoch] { return LookForNext(epoch); });
   if (look.closed) ThrowUsage(kClosed);
   if (!look.ready) return std::nullopt;
   return ValueOrThrow(std::move(look.next));
@@ -190,15 +218,20 @@ std::string LoaderHandle::Settled(const std::string& position) {
   LoaderOptions options = options_;
   options.start = ValueOrThrow(Position::Parse(position));
   bool closed = false;
-  absl::StatusOr<LoaderFacts> facts;
+  absl::StatusOr<Position> start;
   {
     GilRelease release;
     const std::lock_guard lock(mutex_);
     closed = closed_;
-    if (!closed) facts = DescribeLoader(source_, options);
+    if (!closed && staged_ != nullptr) {
+      start = staged_->Settle(options);
+    } else if (!closed) {
+      absl::StatusOr<LoaderFacts> facts = DescribeLoader(source_, options);
+      start = facts.ok() ? absl::StatusOr<Position>(facts->start) : facts.status();
+    }
   }
   if (closed) ThrowUsage(kClosed);
-  return ValueOrThrow(std::move(facts)).start.ToString();
+  return ValueOrThrow(std::move(start)).ToString();
 }
 
 void LoaderHandle::Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderCounts>& counts) {
@@ -253,6 +286,24 @@ void LoaderHandle::CloseAll() {
   }
 }
 
+uint64_t LoaderHandle::steps_per_epoch() {
+  if (staged_ == nullptr) return steps_per_epoch_;
+  CheckOwnProcess();
+  GilRelease release;
+  std::lock_guard lock(mutex_);
+  if (loader_ != nullptr) steps_per_epoch_ = std::max(steps_per_epoch_, loader_->steps_per_epoch());
+  return steps_per_epoch_;
+}
+
+uint64_t LoaderHandle::estimated_steps() {
+  const uint64_t steps = steps_per_epoch();
+  if (steps > 0 || !facts_) return steps;
+  const double samples = static_cast<double>(staged_->total_bytes()) * static_cast<double>(facts_->samples) /
+                         static_cast<double>(std::max<uint64_t>(facts_->bytes, 1));
+  const double step = static_cast<double>(options_.batch) * static_cast<double>(options_.world);
+  return std::max<uint64_t>(static_cast<uint64_t>(std::ceil(samples / step)), 1);
+}
+
 uint64_t LoaderHandle::epoch() {
   CheckOwnProcess();
   GilRelease release;
@@ -280,7 +331,7 @@ const std::optional<CacheForecast>& LoaderHandle::Forecast() {
   static constexpr uint64_t kUnits = 5000;
   GilRelease release;
   std::call_once(forecast_made_, [this] {
-    if (options_.cache == nullptr) return;
+    if (options_.cache == nullptr || staged_ != nullptr) return;  // the order of later epochs is not known yet
     CacheForecastOptions wanted{.capacity_bytes = options_.cache->capacity_bytes(), .most_units = kUnits};
     wanted.local_ranks = options_.local_ranks;
     wanted.epochs = options_.epochs == 0 ? kEpochs : std::min(options_.epochs, kEpochs);

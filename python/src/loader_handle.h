@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <atomic>
 #include <chrono>
@@ -16,6 +16,7 @@
 #include "pipeline/loader.h"
 #include "pipeline/program_waits.h"
 #include "service/service_source.h"
+#include "staged_handle.h"
 
 namespace millrace::python {
 
@@ -33,12 +34,15 @@ class LoaderHandle {
   /// have to be made: Python's signal handlers run meanwhile.
   LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
                const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
+  /// One whose first epoch is staged; its first stage is opened now, interruptibly.
+  LoaderHandle(std::shared_ptr<StagedHandle> staged, LoaderOptions options);
   /// Another one for the same data with the same options, at the start of the first epoch.
   explicit LoaderHandle(const LoaderHandle& other);
   ~LoaderHandle();
 
-  /// The next batch, none after the last epoch; or nothing if it has not come within 50 ms. Does not look at signals.
-  std::optional<std::optional<Batch>> Poll();
+  /// The next batch, none if it would be of another epoch; or nothing if it has not come within 50 ms. Does not look at
+  /// signals. Several threads wait for their turns; the last batch of the epoch may go to another one meanwhile.
+  std::optional<std::optional<Batch>> Poll(uint64_t epoch);
 
   /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where
   /// the rest of this one is dropped. Throws what Begin throws.
@@ -70,13 +74,18 @@ class LoaderHandle {
   const std::optional<CacheForecast>& Forecast();
   /// Of the next batch.
   uint64_t epoch();
-  uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  /// 0 if they are not known: before the index of a staged loader is whole. Waits for nothing.
+  uint64_t steps_per_epoch();
+  /// About as many: those, or what the first stage lets expect.
+  uint64_t estimated_steps();
 
   const LoaderOptions& options() const { return options_; }
   const Source& source() const { return source_; }
   const std::vector<BatchShape>& shapes() const { return shapes_; }
   bool with_digest() const { return options_.digest != DigestOf::kNone; }
-  const std::shared_ptr<Process>& process() const { return datasets_.front()->process(); }
+  const std::shared_ptr<Process>& process() const {
+    return staged_ != nullptr ? staged_->process() : datasets_.front()->process();
+  }
 
  private:
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Loader"); }
@@ -88,8 +97,9 @@ class LoaderHandle {
   };
 
   // All of these without the GIL.
-  Look LookForNext();
+  Look LookForNext(uint64_t epoch);
   std::unique_lock<std::mutex> LockUnused();
+  absl::StatusOr<std::unique_ptr<BatchSource>> Make(const LoaderOptions& options) const;
   absl::Status StartLocked();  // mutex_ held, as for the next ones
   void StopLocked();
   LoaderCounts ReportLocked() const;
@@ -98,7 +108,9 @@ class LoaderHandle {
 
   const pid_t maker_ = getpid();
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
-  const Source source_;
+  const std::shared_ptr<StagedHandle> staged_;  // null: the data sets are open
+  const std::optional<StagedFacts> facts_;      // with staged_
+  const Source source_;                         // of a staged loader, its first stage
   const LoaderOptions options_;
   const std::optional<ServiceOptions> workers_;
   uint64_t steps_per_epoch_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <cstdint>
 #include <memory>
@@ -36,7 +36,7 @@ TokenOptions ToTokenOptions(const TokensTuple& tokens);
 /// (workers, streams, local streams or None for "auto", token file, folder of TLS, name of TLS, whether to compress,
 /// (name, URI of the data, whether it wants tensors) of a function that they apply), as Python gives them. The token
 /// and the TLS files are read.
-using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, std::optional<py::int_>, std::string, std::string,
+using WorkersTuple = std::tuple<std::vector<std::string>, nb::int_, std::optional<nb::int_>, std::string, std::string,
                                 std::string, bool, std::optional<std::tuple<std::string, std::string, bool>>>;
 ServiceOptions ToServiceOptions(const WorkersTuple& workers);
 

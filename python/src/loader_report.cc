@@ -1,23 +1,25 @@
 #include "loader_report.h"
 
-#include <pybind11/stl.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "errors.h"
+#include "net/process_metrics.h"
 
 namespace millrace::python {
 
 namespace {
 
-py::object ToDict(const std::optional<CacheForecast>& forecast) {
-  if (!forecast) return py::none();
-  py::dict policies;
+nb::object ToDict(const std::optional<CacheForecast>& forecast) {
+  if (!forecast) return nb::none();
+  nb::dict policies;
   for (const auto& [name, hits] :
        {std::pair("ours", &CacheForecast::Policies::ours), std::pair("lru", &CacheForecast::Policies::lru),
         std::pair("optimum", &CacheForecast::Policies::optimum)}) {
-    py::list shares;
+    nb::list shares;
     for (const CacheForecast::Epoch& epoch : forecast->epochs) {
       const auto bytes = static_cast<double>(std::max<uint64_t>(epoch.bytes, 1));
       shares.append(static_cast<double>(epoch.hits.*hits) / bytes);
@@ -29,25 +31,25 @@ py::object ToDict(const std::optional<CacheForecast>& forecast) {
 
 }  // namespace
 
-py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& forecast, bool with_digest) {
-  py::dict stalls;
+nb::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& forecast, bool with_digest) {
+  nb::dict stalls;
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls[ToPyText(StallCauseName(static_cast<StallCause>(i)))] = report.stalls.seconds[i];
   }
-  py::list quarantine;
+  nb::list quarantine;
   for (const QuarantinedSample& bad : report.quarantine) {
-    py::dict entry;
+    nb::dict entry;
     entry["sample"] = ToPyText(bad.uri);
     entry["reason"] = ToPyText(bad.reason);
     entry["replacement"] = ToPyText(bad.replacement);
     entry["epoch"] = bad.epoch;
     quarantine.append(entry);
   }
-  py::dict result;
+  nb::dict result;
   result["samples"] = report.samples;
   result["tokens"] = report.tokens;
   result["token_places"] = report.token_places;
-  result["digest"] = with_digest ? py::object(py::str(report.digest.Hex())) : py::none();
+  result["digest"] = with_digest ? nb::object(ToPyText(report.digest.Hex())) : nb::none();
   result["position"] = report.position.ToString();
   result["parts"] = report.part_samples;
   result["seconds"] = report.stalls.elapsed;
@@ -58,9 +60,9 @@ py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& 
   result["quarantined"] = report.quarantined;
   result["quarantine"] = quarantine;
   result["odd_images"] = report.odd_images;
-  result["cache"] = py::none();
+  result["cache"] = nb::none();
   if (report.cache) {
-    py::dict cache;
+    nb::dict cache;
     cache["hit_bytes"] = report.cache->hit_bytes;
     cache["miss_bytes"] = report.cache->miss_bytes;
     cache["requests"] = report.cache->requests;
@@ -72,9 +74,20 @@ py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& 
     cache["forecast"] = ToDict(forecast);
     result["cache"] = cache;
   }
-  py::list workers;
+  nb::dict memory;
+  memory["budget"] = report.memory.budget_bytes;
+  memory["loaders"] = report.memory.loaders;
+  memory["items"] = report.memory.item_bytes;
+  memory["landing"] = report.memory.landing_bytes;
+  memory["batches"] = report.memory.batch_bytes;
+  memory["kept"] = report.memory.kept_bytes;
+  memory["accounts"] = report.memory.account_bytes;
+  memory["cache"] = report.cache ? report.cache->memory_bytes : 0;
+  memory["process"] = ResidentBytes();
+  result["memory"] = memory;
+  nb::list workers;
   for (const WorkerReport& worker : report.workers) {
-    py::dict entry;
+    nb::dict entry;
     entry["worker"] = ToPyText(worker.worker);
     entry["rows"] = worker.rows;
     entry["failures"] = worker.failures;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <optional>
 
@@ -9,10 +9,10 @@
 
 namespace millrace::python {
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 /// What Loader.report() gives, by the names that millrace.Report documents; `digest` is None without `with_digest`. GIL
 /// held.
-py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& forecast, bool with_digest);
+nb::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& forecast, bool with_digest);
 
 }  // namespace millrace::python

@@ -1,4 +1,7 @@
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include "arguments.h"
 #include "base/size.h"
@@ -6,6 +9,7 @@
 #include "errors.h"
 #include "gil_release.h"
 #include "loader_handle.h"
+#include "numpy_array.h"
 #include "process.h"
 #include "worker_handle.h"
 
@@ -55,18 +59,22 @@ void Shutdown() {
 
 }  // namespace millrace::python
 
-PYBIND11_MODULE(_core, module) {
-  namespace py = pybind11;
+NB_MODULE(_core, module) {
+  namespace nb = nanobind;
   using namespace millrace::python;  // NOLINT: only inside this function
+  // A daemon thread that ends with the process keeps its objects, which is no fault of the program.
+  nb::set_leak_warnings(false);
   module.doc() = "The native part of millrace. Use the package; this module has no stable interface.";
   module.attr("__version__") = MILLRACE_VERSION;
   module.attr("STATUS_CODES") = StatusCodeNames();
-  module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("cpu_nice"),
-             py::arg("memory"), py::arg("outage_limit"), py::arg("metrics"));
+  module.def("configure", &ConfigureFromPython, nb::arg("io_threads"), nb::arg("cpu_threads"), nb::arg("cpu_nice"),
+             nb::arg("memory"), nb::arg("outage_limit"), nb::arg("metrics"));
   module.def("metrics_url", &MetricsUrl);
-  module.def("to_bytes", &ToBytes, py::arg("name"), py::arg("size"));
+  module.def("to_bytes", &ToBytes, nb::arg("name"), nb::arg("size"));
+  ImportNumpy();
   BindDataset(module);
   BindFiles(module);
+  BindStagedDataset(module);
   BindLoader(module);
   BindObjectList(module);
   BindPlaces(module);
@@ -74,5 +82,5 @@ PYBIND11_MODULE(_core, module) {
   BindCheckpoints(module);
   BindTarSample(module);
   BindWorker(module);
-  py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&Shutdown));
 }

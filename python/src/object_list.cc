@@ -1,4 +1,6 @@
-#include <pybind11/stl.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <map>
@@ -38,13 +40,13 @@ absl::StatusOr<std::vector<std::pair<std::string, ObjectInfo>>> ListData(Stores&
   return found;
 }
 
-py::list ListObjects(const std::string& uri) {
+nb::list ListObjects(const std::string& uri) {
   const std::shared_ptr<Process> process = CurrentProcess();
   const auto found =
       RunInterruptibly([&](const std::stop_token& stop) { return ListData(process->stores, uri, stop); });
-  py::list list;
+  nb::list list;
   for (const auto& [name, object] : found) {
-    list.append(py::make_tuple(ToPyText(name), object.size, ToPyText(object.etag)));
+    list.append(nb::make_tuple(ToPyText(name), object.size, ToPyText(object.etag)));
   }
   return list;
 }
@@ -73,20 +75,20 @@ absl::StatusOr<std::vector<std::string>> ReadAllOf(Process& process, const std::
   return contents;
 }
 
-py::list ReadObjectList(const std::vector<ObjectTuple>& objects) {
+nb::list ReadObjectList(const std::vector<ObjectTuple>& objects) {
   const std::shared_ptr<Process> process = CurrentProcess();
   const std::vector<std::string> contents =
       RunInterruptibly([&](const std::stop_token& stop) { return ReadAllOf(*process, objects, stop); });
-  py::list list;
-  for (const std::string& content : contents) list.append(py::bytes(content));
+  nb::list list;
+  for (const std::string& content : contents) list.append(ToPyBytes(content));
   return list;
 }
 
 }  // namespace
 
-void BindObjectList(py::module_& module) {
-  module.def("list_objects", &ListObjects, py::arg("uri"));
-  module.def("read_objects", &ReadObjectList, py::arg("objects"));
+void BindObjectList(nb::module_& module) {
+  module.def("list_objects", &ListObjects, nb::arg("uri"));
+  module.def("read_objects", &ReadObjectList, nb::arg("objects"));
 }
 
 }  // namespace millrace::python

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
-#include <pybind11/stl.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <map>
@@ -49,22 +50,22 @@ absl::StatusOr<Listed> List(Stores& stores, const std::string& uri, bool flat, i
   return listed;
 }
 
-py::tuple ToTuple(const std::string& uri, const ObjectInfo& object) {
-  return py::make_tuple(ToPyText(uri), object.size, ToPyText(object.etag), object.modified_ms);
+nb::tuple ToTuple(const std::string& uri, const ObjectInfo& object) {
+  return nb::make_tuple(ToPyText(uri), object.size, ToPyText(object.etag), object.modified_ms);
 }
 
-py::tuple ListPlace(const std::string& uri, bool flat, int64_t limit) {
+nb::tuple ListPlace(const std::string& uri, bool flat, int64_t limit) {
   const std::shared_ptr<Process> process = CurrentProcess();
   const Listed found =
       RunInterruptibly([&](const std::stop_token& stop) { return List(process->stores, uri, flat, limit, stop); });
-  py::list objects;
+  nb::list objects;
   for (const auto& [name, object] : found.objects) objects.append(ToTuple(name, object));
-  py::list folders;
+  nb::list folders;
   for (const std::string& folder : found.folders) folders.append(ToPyText(folder));
-  return py::make_tuple(std::move(objects), std::move(folders));
+  return nb::make_tuple(std::move(objects), std::move(folders));
 }
 
-py::tuple StatObject(const std::string& uri) {
+nb::tuple StatObject(const std::string& uri) {
   const std::shared_ptr<Process> process = CurrentProcess();
   return ToTuple(uri, RunInterruptibly([&](const std::stop_token& stop) -> absl::StatusOr<ObjectInfo> {
                    ASSIGN_OR_RETURN(const Location at, process->stores.OpenObjectInTree(uri));
@@ -141,13 +142,13 @@ std::string ArtifactStem(std::string name, const std::vector<std::string>& uris)
 
 }  // namespace
 
-void BindPlaces(py::module_& module) {
-  module.def("list_place", &ListPlace, py::arg("uri"), py::arg("flat"), py::arg("limit"));
-  module.def("stat_object", &StatObject, py::arg("uri"));
-  module.def("remove_objects", &RemoveObjects, py::arg("uris"));
-  module.def("own_cache_folder", &OwnCacheFolder, py::arg("name"));
-  module.def("artifact_stem", &ArtifactStem, py::arg("name"), py::arg("uris"));
-  module.def("copy_object", &CopyOneObject, py::arg("source"), py::arg("target"), py::arg("only_if_absent") = false);
+void BindPlaces(nb::module_& module) {
+  module.def("list_place", &ListPlace, nb::arg("uri"), nb::arg("flat"), nb::arg("limit"));
+  module.def("stat_object", &StatObject, nb::arg("uri"));
+  module.def("remove_objects", &RemoveObjects, nb::arg("uris"));
+  module.def("own_cache_folder", &OwnCacheFolder, nb::arg("name"));
+  module.def("artifact_stem", &ArtifactStem, nb::arg("name"), nb::arg("uris"));
+  module.def("copy_object", &CopyOneObject, nb::arg("source"), nb::arg("target"), nb::arg("only_if_absent") = false);
 }
 
 }  // namespace millrace::python

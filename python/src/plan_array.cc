@@ -1,6 +1,10 @@
 #include <fmt/format.h>
-#include <pybind11/numpy.h>
-#include <pybind11/stl.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <memory>
@@ -16,6 +20,7 @@
 #include "gil_release.h"
 #include "interruptible.h"
 #include "loader_options.h"
+#include "numpy_array.h"
 #include "plan/plan.h"
 #include "plan/selection.h"
 
@@ -23,7 +28,6 @@ namespace millrace::python {
 
 namespace {
 
-using Numbers = py::array_t<int64_t, py::array::c_style>;
 using Handles = std::vector<std::shared_ptr<DatasetHandle>>;
 
 // _core.Plan: a plan, and what its items are: samples of data sets, or just numbers.
@@ -75,7 +79,7 @@ class PlanHandle {
       if (number >= subset.index().size() || (subset.selection && !subset.selection->Contains(number))) continue;
       const uint64_t index = subset.index().fingerprint();
       if (found.value_or(index) != index) {
-        const py::gil_scoped_acquire held;  // others may run while many numbers are gone through
+        const nb::gil_scoped_acquire held;  // others may run while many numbers are gone through
         Throw(absl::InvalidArgumentError(
             fmt::format("several data sets of the mix have a sample {}; say by part= which one is meant", sample)));
       }
@@ -89,7 +93,7 @@ class PlanHandle {
 
  private:
   [[noreturn]] void ThrowNoSample(int64_t sample) const {
-    throw py::index_error(fmt::format("sample {} is not one of the plan's {} samples", sample, plan_.items()));
+    throw nb::index_error(fmt::format("sample {} is not one of the plan's {} samples", sample, plan_.items()).c_str());
   }
 
   Plan plan_;
@@ -98,8 +102,8 @@ class PlanHandle {
   std::optional<Source> source_;
 };
 
-OrderPolicy ToPolicy(const std::string& shuffle, const py::int_& extent, const py::int_& window,
-                     const py::int_& lanes) {
+OrderPolicy ToPolicy(const std::string& shuffle, const nb::int_& extent, const nb::int_& window,
+                     const nb::int_& lanes) {
   OrderPolicy policy;
   policy.shuffle = ValueOrThrow(ParseShuffle(shuffle));
   policy.extent = ToNatural("extent", extent);
@@ -109,13 +113,13 @@ OrderPolicy ToPolicy(const std::string& shuffle, const py::int_& extent, const p
   return policy;
 }
 
-using PolicyTuple = std::tuple<py::int_, py::int_, py::int_>;
+using PolicyTuple = std::tuple<nb::int_, nb::int_, nb::int_>;
 
 // `samples` counts where there are no data sets; `policies` is (extent, window, lanes) of each data set, or of the
 // samples.
-std::unique_ptr<PlanHandle> MakePlan(const py::int_& samples, Handles datasets, const std::optional<MixTuple>& mix,
-                                     const std::string& shuffle, const py::int_& seed, const py::int_& epoch,
-                                     const std::vector<PolicyTuple>& policies) {
+void MakePlan(PlanHandle* self, const nb::int_& samples, Handles datasets, const std::optional<MixTuple>& mix,
+              const std::string& shuffle, const nb::int_& seed, const nb::int_& epoch,
+              const std::vector<PolicyTuple>& policies) {
   std::vector<OrderPolicy> checked;
   for (const auto& [extent, window, lanes] : policies) checked.push_back(ToPolicy(shuffle, extent, window, lanes));
   const uint64_t the_seed = ToNatural("seed", seed);
@@ -125,33 +129,34 @@ std::unique_ptr<PlanHandle> MakePlan(const py::int_& samples, Handles datasets, 
     if (size > Plan::kMaxSamples) {
       Throw(absl::InvalidArgumentError(fmt::format("{} samples; a plan takes up to {}", size, Plan::kMaxSamples)));
     }
-    return std::make_unique<PlanHandle>(Plan(size, checked.front(), the_seed, the_epoch), std::move(datasets), false);
+    new (self) PlanHandle(Plan(size, checked.front(), the_seed, the_epoch), std::move(datasets), false);
+    return;
   }
   const Source source = SourceOf(datasets);
   const MixOptions options = ToMixOptions(*mix);
   Mix settled = ValueOrThrow(MixOf(source, checked, options));
-  return std::make_unique<PlanHandle>(Plan(settled, the_seed, the_epoch), std::move(datasets), true);
+  new (self) PlanHandle(Plan(settled, the_seed, the_epoch), std::move(datasets), true);
 }
 
 // Fills `into`, as large as `numbers`. Other Python threads run meanwhile: `work`, of both as spans, uses nothing of
 // Python.
 template <typename Work>
-void Fill(const Numbers& numbers, Numbers& into, Work work) {
-  const std::span from(numbers.data(), static_cast<size_t>(numbers.size()));
-  const std::span to(into.mutable_data(), static_cast<size_t>(into.size()));
-  if (from.size() != to.size()) throw py::value_error("the answers need as much room as the questions");
+void Fill(const Numbers& numbers, const FillableArray<int64_t>& into, Work work) {
+  const std::span from(numbers.data(), numbers.size());
+  const std::span to(into.data(), into.size());
+  if (from.size() != to.size()) throw nb::value_error("the answers need as much room as the questions");
   const GilRelease release;
   work(from, to);
 }
 
 uint64_t CheckedPosition(const PlanHandle& self, int64_t position) {
   if (position < 0 || static_cast<uint64_t>(position) >= self.size()) {
-    throw py::index_error(fmt::format("{} lies outside the plan's {} samples", position, self.size()));
+    throw nb::index_error(fmt::format("{} lies outside the plan's {} samples", position, self.size()).c_str());
   }
   return static_cast<uint64_t>(position);
 }
 
-void SamplesAt(const PlanHandle& self, const Numbers& positions, Numbers& into) {
+void SamplesAt(const PlanHandle& self, const Numbers& positions, const FillableArray<int64_t>& into) {
   Fill(positions, into, [&](std::span<const int64_t> from, std::span<int64_t> to) {
     for (const int64_t position : from) CheckedPosition(self, position);
     std::copy(from.begin(), from.end(), to.begin());
@@ -159,7 +164,7 @@ void SamplesAt(const PlanHandle& self, const Numbers& positions, Numbers& into) 
   });
 }
 
-void PartsAt(const PlanHandle& self, const Numbers& positions, Numbers& into) {
+void PartsAt(const PlanHandle& self, const Numbers& positions, const FillableArray<int64_t>& into) {
   Fill(positions, into, [&](std::span<const int64_t> from, std::span<int64_t> to) {
     std::transform(from.begin(), from.end(), to.begin(), [&](int64_t position) {
       return static_cast<int64_t>(self.PartAt(CheckedPosition(self, position)));
@@ -168,7 +173,7 @@ void PartsAt(const PlanHandle& self, const Numbers& positions, Numbers& into) {
 }
 
 // -1 for samples that do not come in this epoch.
-void PositionsOf(const PlanHandle& self, const Numbers& samples, int64_t part, Numbers& into) {
+void PositionsOf(const PlanHandle& self, const Numbers& samples, int64_t part, const FillableArray<int64_t>& into) {
   if (!self.plan().invertible() && samples.size() > 0) {
     Throw(absl::UnimplementedError(
         "draws with replacement have no inverse; plan.positions(sample) goes through the epoch"));
@@ -186,7 +191,7 @@ void PositionsOf(const PlanHandle& self, const Numbers& samples, int64_t part, N
 std::vector<uint64_t> PositionsOfDraws(const Plan& plan, const std::vector<uint64_t>& items) {
   constexpr uint64_t kBetweenLooks = uint64_t{1} << 16;
   std::vector<uint64_t> found;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+  RunInterruptibly(nb::none(), [&](const std::stop_token& stop, const ProgressFn&) {
     for (Plan::Cursor cursor(plan, 0); !cursor.done();) {
       const uint64_t position = cursor.position();
       if (position % kBetweenLooks == 0 && stop.stop_requested()) return;
@@ -196,7 +201,7 @@ std::vector<uint64_t> PositionsOfDraws(const Plan& plan, const std::vector<uint6
   return found;
 }
 
-Numbers Positions(const PlanHandle& self, int64_t sample, int64_t part) {
+nb::object Positions(const PlanHandle& self, int64_t sample, int64_t part) {
   std::vector<uint64_t> items;  // ascending
   self.ForEachItem(sample, part, [&](uint64_t item) { items.push_back(item); });
   std::vector<uint64_t> found;
@@ -210,22 +215,20 @@ Numbers Positions(const PlanHandle& self, int64_t sample, int64_t part) {
     }
     std::sort(found.begin(), found.end());
   }
-  Numbers result(static_cast<py::ssize_t>(found.size()));
-  std::copy(found.begin(), found.end(), result.mutable_data());
-  return result;
+  return ArrayOf(std::vector<int64_t>(found.begin(), found.end()));
 }
 
 }  // namespace
 
-void BindPlan(py::module_& module) {
-  py::class_<PlanHandle>(module, "Plan")
-      .def(py::init(&MakePlan), py::arg("samples"), py::arg("datasets"), py::kw_only(), py::arg("mix"),
-           py::arg("shuffle"), py::arg("seed"), py::arg("epoch"), py::arg("policies"))
+void BindPlan(nb::module_& module) {
+  nb::class_<PlanHandle>(module, "Plan")
+      .def("__init__", &MakePlan, nb::arg("samples"), nb::arg("datasets"), nb::kw_only(), nb::arg("mix").none(),
+           nb::arg("shuffle"), nb::arg("seed"), nb::arg("epoch"), nb::arg("policies"))
       .def("__len__", &PlanHandle::size)
-      .def("at", &SamplesAt, py::arg("positions"), py::arg("into").noconvert())
-      .def("part", &PartsAt, py::arg("positions"), py::arg("into").noconvert())
-      .def("position_of", &PositionsOf, py::arg("samples"), py::arg("part"), py::arg("into").noconvert())
-      .def("positions", &Positions, py::arg("sample"), py::arg("part"));
+      .def("at", &SamplesAt, nb::arg("positions"), nb::arg("into").noconvert())
+      .def("part", &PartsAt, nb::arg("positions"), nb::arg("into").noconvert())
+      .def("position_of", &PositionsOf, nb::arg("samples"), nb::arg("part"), nb::arg("into").noconvert())
+      .def("positions", &Positions, nb::arg("sample"), nb::arg("part"));
 }
 
 }  // namespace millrace::python

@@ -6,6 +6,7 @@
 #include <latch>
 
 #include "errors.h"
+#include "pipeline/loader.h"
 
 namespace millrace::python {
 
@@ -41,7 +42,7 @@ void MakeNice(ThreadPool& pool, int nice) {
 }  // namespace
 
 Process::Process(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit)
-    : runtime(options), stores(runtime, requests.Watch()) {
+    : runtime(options), stores(runtime, requests.Watch()), shares(runtime.memory(), LoaderOptions().memory_bytes) {
   stores.SetOutageLimit(outage_limit);
   MakeNice(runtime.cpu(), cpu_nice);
 }

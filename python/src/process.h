@@ -14,6 +14,7 @@
 #include "net/process_metrics.h"
 #include "net/runtime.h"
 #include "pipeline/loader_totals.h"
+#include "pipeline/memory_shares.h"
 #include "store/request_counts.h"
 #include "store/stores.h"
 
@@ -47,6 +48,7 @@ struct Process {
   Runtime runtime;
   StoreCounts requests;
   Stores stores;
+  MemoryShares shares;  // for loaders without a budget of their own
   LoaderTotals loaders;
   CheckpointCounts checkpoints;
   std::unique_ptr<MetricsServer> metrics;  // null: not served

@@ -1,5 +1,5 @@
-#include <pybind11/numpy.h>
-#include <pybind11/stl.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
@@ -16,6 +16,7 @@
 #include "dataset_handle.h"
 #include "gil_release.h"
 #include "interruptible.h"
+#include "numpy_array.h"
 #include "pipeline/column_read.h"
 #include "pipeline/distinct_keys.h"
 
@@ -23,23 +24,22 @@ namespace millrace::python {
 
 namespace {
 
-py::list Keys(const DatasetHandle& self) {
+nb::list Keys(const DatasetHandle& self) {
   self.CheckOwnProcess();
   std::vector<std::string> keys;
   const auto add = [&keys](uint64_t, const IndexedSample& entry) { keys.push_back(entry.key); };
   ThrowIfError(WithoutGil([&] { return ScanSubset(self.subset(), add); }));
-  py::list list;
+  nb::list list;
   for (const std::string& key : keys) list.append(ToPyText(key));
   return list;
 }
 
 // `into` has room for one number a sample. MismatchError for keys of which many are equal.
-void KeyHashes(const DatasetHandle& self, const py::int_& seed, py::array_t<uint64_t, py::array::c_style>& into) {
+void KeyHashes(const DatasetHandle& self, const nb::int_& seed, const FillableArray<uint64_t>& into) {
   self.CheckOwnProcess();
-  if (static_cast<uint64_t>(into.size()) != self.subset().size())
-    throw py::value_error("one number a sample is needed");
+  if (into.size() != self.subset().size()) throw nb::value_error("one number a sample is needed");
   const uint64_t of = ToNatural("seed", seed);
-  uint64_t* const to = into.mutable_data();
+  uint64_t* const to = into.data();
   size_t rank = 0;
   ThrowIfError(WithoutGil([&]() -> absl::Status {
     RETURN_IF_ERROR(CheckKeysDiffer(self.index(), self.subset().dataset->uri()));
@@ -49,7 +49,7 @@ void KeyHashes(const DatasetHandle& self, const py::int_& seed, py::array_t<uint
 }
 
 // (samples of the index that have one of the keys, places of the keys that no sample has).
-py::tuple FindKeys(const DatasetHandle& self, const std::vector<std::string>& keys) {
+nb::tuple FindKeys(const DatasetHandle& self, const std::vector<std::string>& keys) {
   self.CheckOwnProcess();
   std::vector<int64_t> samples;
   std::vector<bool> found(keys.size());
@@ -69,22 +69,20 @@ py::tuple FindKeys(const DatasetHandle& self, const std::vector<std::string>& ke
   for (size_t place = 0; place < found.size(); ++place) {
     if (!found[place]) missing.push_back(place);
   }
-  py::array_t<int64_t> numbers(static_cast<py::ssize_t>(samples.size()));
-  std::copy(samples.begin(), samples.end(), numbers.mutable_data());
-  return py::make_tuple(std::move(numbers), missing);
+  return nb::make_tuple(ArrayOf(std::move(samples)), missing);
 }
 
 // (type, value) of each sample, or None.
-py::list Column(const DatasetHandle& self, const std::string& field) {
+nb::list Column(const DatasetHandle& self, const std::string& field) {
   self.CheckOwnProcess();
   const std::vector<std::optional<ColumnValue>> values = RunInterruptibly(
       [&](const std::stop_token& stop) { return ReadColumn(self.subset(), field, self.runtime().memory(), stop); });
-  py::list list;
+  nb::list list;
   for (const std::optional<ColumnValue>& value : values) {
     if (value) {
-      list.append(py::make_tuple(std::string(FieldTypeName(value->type)), py::bytes(value->value)));
+      list.append(nb::make_tuple(std::string(FieldTypeName(value->type)), ToPyBytes(value->value)));
     } else {
-      list.append(py::none());
+      list.append(nb::none());
     }
   }
   return list;
@@ -92,11 +90,11 @@ py::list Column(const DatasetHandle& self, const std::string& field) {
 
 }  // namespace
 
-void BindSampleColumns(py::class_<DatasetHandle, std::shared_ptr<DatasetHandle>>& dataset) {
+void BindSampleColumns(nb::class_<DatasetHandle>& dataset) {
   dataset.def("keys", &Keys)
-      .def("key_hashes", &KeyHashes, py::arg("seed"), py::arg("into").noconvert())
-      .def("find_keys", &FindKeys, py::arg("keys"))
-      .def("column", &Column, py::arg("field"));
+      .def("key_hashes", &KeyHashes, nb::arg("seed"), nb::arg("into").noconvert())
+      .def("find_keys", &FindKeys, nb::arg("keys"))
+      .def("column", &Column, nb::arg("field"));
 }
 
 }  // namespace millrace::python

@@ -1,4 +1,6 @@
-#include <pybind11/stl.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
 #include <utility>
@@ -14,7 +16,7 @@ namespace millrace::python {
 namespace {
 
 // The members of a sample.
-py::bytes TarSample(const std::string& key, const std::vector<std::pair<std::string, py::buffer>>& fields) {
+nb::bytes TarSample(const std::string& key, const std::vector<std::pair<std::string, nb::object>>& fields) {
   TarEncoder encoder;
   SampleShape shape;
   shape.key = key;
@@ -28,9 +30,9 @@ py::bytes TarSample(const std::string& key, const std::vector<std::pair<std::str
   // Judges the names, too.
   const uint64_t total = ValueOrThrow(encoder.SampleBytes(shape));
   PyObject* const bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total));
-  if (bytes == nullptr) throw py::error_already_set();
-  auto result = py::reinterpret_steal<py::bytes>(bytes);
-  auto* next = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes));
+  if (bytes == nullptr) throw nb::python_error();
+  auto result = nb::steal<nb::bytes>(bytes);
+  auto* next = reinterpret_cast<std::byte*>(PyBytes_AsString(bytes));
   const auto append = [&next](ByteSpan piece) {
     next = std::copy(piece.begin(), piece.end(), next);
     return absl::OkStatus();
@@ -41,16 +43,16 @@ py::bytes TarSample(const std::string& key, const std::vector<std::pair<std::str
   return result;
 }
 
-py::bytes TarBegin() {
+nb::bytes TarBegin() {
   std::string begin;
   ThrowIfError(TarEncoder().Begin([&begin](ByteSpan piece) {
     begin.append(AsText(piece));
     return absl::OkStatus();
   }));
-  return begin;
+  return ToPyBytes(begin);
 }
 
-py::bytes TarEnd() {
+nb::bytes TarEnd() {
   std::string end;
   TarEncoder encoder;
   ThrowIfError(encoder.Begin([](ByteSpan) { return absl::OkStatus(); }));
@@ -58,13 +60,13 @@ py::bytes TarEnd() {
     end.append(AsText(piece));
     return absl::OkStatus();
   }));
-  return end;
+  return ToPyBytes(end);
 }
 
 }  // namespace
 
-void BindTarSample(py::module_& module) {
-  module.def("tar_sample", &TarSample, py::arg("key"), py::arg("fields"));
+void BindTarSample(nb::module_& module) {
+  module.def("tar_sample", &TarSample, nb::arg("key"), nb::arg("fields"));
   module.def("tar_begin", &TarBegin);
   module.def("tar_end", &TarEnd);
 }

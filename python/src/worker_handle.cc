@@ -1,7 +1,8 @@
 #include "worker_handle.h"
 
 #include <fmt/format.h>
-#include <pybind11/stl.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <set>
@@ -30,47 +31,42 @@ std::set<WorkerHandle*>& OpenWorkers() {
 
 // What Python's side of RowFunctions gets: name, URI, whether tensors are wanted, most bytes, and what random numbers
 // are a function of.
-py::tuple ToTuple(const RowFunction& function) {
-  return py::make_tuple(
+nb::tuple ToTuple(const RowFunction& function) {
+  return nb::make_tuple(
       ToPyText(function.name), ToPyText(function.uri), function.wants_tensors, function.most_bytes,
-      py::make_tuple(function.seed, function.rank, function.world, function.is_mix, function.streams, function.stream));
-}
-
-// An exception may raise another one when it is asked for its text.
-std::string TextOf(const py::error_already_set& error) {
-  try {
-    return std::string(py::str(error.value()));
-  } catch (const std::exception&) {
-    return error.what();
-  }
+      nb::make_tuple(function.seed, function.rank, function.world, function.is_mix, function.streams, function.stream));
 }
 
 /// Functions of Python, which run with the GIL: one at a time.
 class PythonFunctions final : public RowFunctions {
  public:
-  PythonFunctions(std::shared_ptr<Process> process, py::object check, py::object apply)
+  PythonFunctions(std::shared_ptr<Process> process, nb::object check, nb::object apply)
       : process_(std::move(process)), check_(std::move(check)), apply_(std::move(apply)), converter_(HandOver{}) {}
   // A thread without the GIL may let go last.
   // NOLINTNEXTLINE(bugprone-exception-escape): it ends the process, which cannot work without the GIL
   ~PythonFunctions() override {
-    const py::gil_scoped_acquire acquire;
-    check_ = apply_ = py::object();
+    const nb::gil_scoped_acquire acquire;
+    check_ = apply_ = nb::object();
     converter_.reset();
   }
 
   absl::Status Check(const RowFunction& function) override {
-    const py::gil_scoped_acquire acquire;
+    const nb::gil_scoped_acquire acquire;
     return Guarded([&] { check_(ToTuple(function)); });
   }
 
   absl::StatusOr<std::vector<std::string>> Apply(const RowFunction& function, const BatchShape& shape,
                                                  uint64_t consumed, Batch batch) override {
-    const py::gil_scoped_acquire acquire;
+    const nb::gil_scoped_acquire acquire;
     std::vector<std::string> rows;
     const uint64_t epoch = batch.epoch;
     RETURN_IF_ERROR(Guarded([&] {
-      const py::dict columns = converter_->ToDict(shape, process_, std::move(batch));
-      rows = apply_(ToTuple(function), columns, epoch, consumed).cast<std::vector<std::string>>();
+      const nb::dict columns = converter_->ToDict(shape, process_, std::move(batch));
+      const nb::object results = apply_(ToTuple(function), columns, epoch, consumed);
+      for (const nb::handle result : results) {
+        const auto bytes = nb::cast<nb::bytes>(result);
+        rows.emplace_back(bytes.c_str(), bytes.size());
+      }
     }));
     return rows;
   }
@@ -82,16 +78,16 @@ class PythonFunctions final : public RowFunctions {
     try {
       work();
       return absl::OkStatus();
-    } catch (py::error_already_set& error) {
-      return absl::FailedPreconditionError(TextOf(error));
+    } catch (nb::python_error& error) {
+      return absl::FailedPreconditionError(MessageOf(error));
     } catch (const std::exception& error) {
       return absl::FailedPreconditionError(error.what());
     }
   }
 
   const std::shared_ptr<Process> process_;
-  py::object check_;
-  py::object apply_;
+  nb::object check_;
+  nb::object apply_;
   std::optional<BatchConverter> converter_;
 };
 
@@ -99,7 +95,7 @@ class PythonFunctions final : public RowFunctions {
 
 WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> allow, const std::string& token_file,
                            const std::string& tls, const std::string& cache, const std::string& cache_size,
-                           const std::string& cache_tenant, py::object check, py::object apply)
+                           const std::string& cache_tenant, nb::object check, nb::object apply)
     : process_(CurrentProcess()) {
   const HttpEndpoint at = ValueOrThrow(ParseWorkerAddress(listen));
   WorkerOptions options{.host = at.host, .port = at.port, .allow = std::move(allow)};
@@ -141,13 +137,13 @@ void WorkerHandle::CloseAll() {
   }
 }
 
-void BindWorker(py::module_& module) {
-  py::class_<WorkerHandle, std::shared_ptr<WorkerHandle>>(module, "Worker")
-      .def(py::init<const std::string&, std::vector<std::string>, const std::string&, const std::string&,
-                    const std::string&, const std::string&, const std::string&, py::object, py::object>(),
-           py::kw_only(), py::arg("listen"), py::arg("allow"), py::arg("token_file"), py::arg("tls"), py::arg("cache"),
-           py::arg("cache_size"), py::arg("cache_tenant"), py::arg("check"), py::arg("apply"))
-      .def_property_readonly("address", &WorkerHandle::address)
+void BindWorker(nb::module_& module) {
+  nb::class_<WorkerHandle>(module, "Worker")
+      .def(nb::init<const std::string&, std::vector<std::string>, const std::string&, const std::string&,
+                    const std::string&, const std::string&, const std::string&, nb::object, nb::object>(),
+           nb::kw_only(), nb::arg("listen"), nb::arg("allow"), nb::arg("token_file"), nb::arg("tls"), nb::arg("cache"),
+           nb::arg("cache_size"), nb::arg("cache_tenant"), nb::arg("check"), nb::arg("apply"))
+      .def_prop_ro("address", &WorkerHandle::address)
       .def("close", &WorkerHandle::Close);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 #include <unistd.h>
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace millrace::python {
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 /// _core.Worker: a worker of the data service within this process, which runs functions of trainers in it. Members are
 /// called with the GIL held.
@@ -22,7 +22,7 @@ class WorkerHandle {
   /// Close.
   WorkerHandle(const std::string& listen, std::vector<std::string> allow, const std::string& token_file,
                const std::string& tls, const std::string& cache, const std::string& cache_size,
-               const std::string& cache_tenant, py::object check, py::object apply);
+               const std::string& cache_tenant, nb::object check, nb::object apply);
   ~WorkerHandle();
 
   /// HOST:PORT.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/crypto.h"
 #include "base/hex.h"
+#include "base/hmac_key.h"
 
 namespace millrace {
 
@@ -26,7 +27,7 @@ bool Unreserved(char c) {
 
 /// Leading and trailing spaces go, runs of spaces become one.
 void AppendTrimmed(std::string& out, std::string_view value) {
-  if (value.find_first_of(" \t") == value.npos) {
+  if (std::none_of(value.begin(), value.end(), [](char c) { return c == ' ' || c == '\t'; })) {
     out.append(value);
     return;
   }
@@ -71,8 +72,15 @@ std::string CanonicalQuery(std::string_view query) {
 
 constexpr size_t kDateLength = 8;  // of what AmzDate gives
 
+void AppendScope(std::string* out, std::string_view amz_date, const SigV4Scope& scope) {
+  out->append(amz_date.substr(0, kDateLength)).append("/").append(scope.region).append("/").append(scope.service);
+  out->append("/aws4_request");
+}
+
 std::string ScopeText(std::string_view amz_date, const SigV4Scope& scope) {
-  return absl::StrCat(ToAbsl(amz_date.substr(0, kDateLength)), "/", scope.region, "/", scope.service, "/aws4_request");
+  std::string text;
+  AppendScope(&text, amz_date, scope);
+  return text;
 }
 
 ByteSpan Bytes(const Sha256Digest& digest) {
@@ -96,13 +104,12 @@ void AppendNames(std::string& out, std::span<const HttpHeaders::Field> fields) {
 }
 
 // The fields are in order of their names, which are in lower case. The values of one name are joined.
-std::string CanonicalText(std::string_view method, std::string_view target, std::span<const HttpHeaders::Field> fields,
-                          std::string_view payload_hash) {
+void AppendCanonical(std::string* to, std::string_view method, std::string_view target,
+                     std::span<const HttpHeaders::Field> fields, std::string_view payload_hash) {
   const size_t question = target.find('?');
   const std::string_view path = target.substr(0, question);
   const std::string_view query = question == std::string_view::npos ? std::string_view() : target.substr(question + 1);
-  std::string out;
-  out.reserve(1024);
+  std::string& out = *to;
   out.append(method).append("\n").append(path.empty() ? "/" : path).append("\n");
   if (!query.empty()) out.append(CanonicalQuery(query));
   out.append("\n");
@@ -119,7 +126,6 @@ std::string CanonicalText(std::string_view method, std::string_view target, std:
   out.append("\n");
   AppendNames(out, fields);
   out.append("\n").append(payload_hash);
-  return out;
 }
 
 }  // namespace
@@ -181,11 +187,14 @@ std::string CanonicalRequest(std::string_view method, std::string_view target, c
   for (const std::string& name : signed_headers) {
     const size_t before = fields.size();
     for (const auto& [field, value] : headers) {
-      if (absl::EqualsIgnoreCase(ToAbsl(field), name)) fields.emplace_back(name, value);
+      if (field.size() == name.size() && absl::EqualsIgnoreCase(ToAbsl(field), name)) fields.emplace_back(name, value);
     }
     if (fields.size() == before) fields.emplace_back(name, "");
   }
-  return CanonicalText(method, target, fields, payload_hash);
+  std::string text;
+  text.reserve(1024);
+  AppendCanonical(&text, method, target, fields, payload_hash);
+  return text;
 }
 
 namespace {
@@ -198,69 +207,105 @@ Sha256Digest SigningKey(const std::string& secret, std::string_view date, const 
 }
 
 // The key of a secret, day and place signs all their requests: each thread keeps the last.
-Sha256Digest CachedSigningKey(std::string_view secret_key, std::string_view date, const SigV4Scope& scope) {
+const HmacKey& CachedSigningKey(std::string_view secret_key, std::string_view date, const SigV4Scope& scope) {
   struct Last {
     std::string secret, date;
     SigV4Scope scope;
-    Sha256Digest key{};
+    HmacKey key;
+  };
+  thread_local std::optional<Last> last;
+  if (!last || last->secret != secret_key || last->date != date || last->scope != scope) {
+    const Sha256Digest key = SigningKey(absl::StrCat("AWS4", ToAbsl(secret_key)), date, scope);
+    last.emplace(Last{std::string(secret_key), std::string(date), scope, HmacKey(Bytes(key))});
+  }
+  return last->key;
+}
+
+void AppendTextToSign(std::string* out, std::string_view canonical_request, std::string_view amz_date,
+                      std::string_view scope_text) {
+  out->append(kAlgorithm).append("\n").append(amz_date).append("\n").append(scope_text).append("\n");
+  out->append(HexEncode(Sha256(AsBytes(canonical_request))));
+}
+
+void AppendSignature(std::string* out, std::string_view string_to_sign, std::string_view secret_key,
+                     std::string_view amz_date, const SigV4Scope& scope) {
+  const HmacKey& key = CachedSigningKey(secret_key, amz_date.substr(0, kDateLength), scope);
+  out->append(HexEncode(key.Sign(AsBytes(string_to_sign))));
+}
+
+// AmzDate of the last second in which this thread has signed something.
+const std::string& CachedAmzDate(absl::Time time) {
+  struct Last {
+    int64_t second = 0;
+    std::string text;
   };
   thread_local Last last;
-  const std::string secret = absl::StrCat("AWS4", ToAbsl(secret_key));
-  if (last.secret != secret || last.date != date || last.scope != scope) {
-    last = {secret, std::string(date), scope, SigningKey(secret, date, scope)};
+  const int64_t second = absl::ToUnixSeconds(time);
+  if (last.text.empty() || last.second != second) last = {second, AmzDate(time)};
+  return last.text;
+}
+
+// Few, and nearly in order. Stable.
+void SortByName(std::vector<HttpHeaders::Field>* fields) {
+  for (size_t i = 1; i < fields->size(); ++i) {
+    for (size_t j = i; j > 0 && (*fields)[j].first < (*fields)[j - 1].first; --j) {
+      std::swap((*fields)[j], (*fields)[j - 1]);
+    }
   }
-  return last.key;
 }
 
-std::string TextToSign(std::string_view canonical_request, std::string_view amz_date, std::string_view scope_text) {
-  return absl::StrCat(ToAbsl(kAlgorithm), "\n", ToAbsl(amz_date), "\n", ToAbsl(scope_text), "\n",
-                      HexEncode(Sha256(AsBytes(canonical_request))));
-}
-
-std::string SignText(std::string_view string_to_sign, std::string_view secret_key, std::string_view amz_date,
-                     const SigV4Scope& scope) {
-  const Sha256Digest key = CachedSigningKey(secret_key, amz_date.substr(0, kDateLength), scope);
-  return HexEncode(HmacSha256(Bytes(key), AsBytes(string_to_sign)));
-}
+// Signing needs these again and again, and they keep their room.
+struct SigningRoom {
+  std::string lowered, scope_text, canonical, to_sign, authorization;
+  std::vector<HttpHeaders::Field> fields;
+};
 
 }  // namespace
 
 std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope) {
-  const std::string amz_date = AmzDate(time);
-  return TextToSign(canonical_request, amz_date, ScopeText(amz_date, scope));
+  const std::string& amz_date = CachedAmzDate(time);
+  std::string text;
+  AppendTextToSign(&text, canonical_request, amz_date, ScopeText(amz_date, scope));
+  return text;
 }
 
 std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
                       const SigV4Scope& scope) {
-  return SignText(string_to_sign, secret_key, AmzDate(time), scope);
+  std::string signature;
+  AppendSignature(&signature, string_to_sign, secret_key, CachedAmzDate(time), scope);
+  return signature;
 }
 
 void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
                  const SigV4Scope& scope, absl::Time time) {
-  const std::string amz_date = AmzDate(time);
-  const std::string scope_text = ScopeText(amz_date, scope);
+  thread_local SigningRoom room;
+  const std::string& amz_date = CachedAmzDate(time);
+  room.scope_text.clear();
+  AppendScope(&room.scope_text, amz_date, scope);
   request.headers.Set("x-amz-date", amz_date);
   request.headers.Set("x-amz-content-sha256", payload_hash);
   if (!credentials.session_token.empty()) request.headers.Set("x-amz-security-token", credentials.session_token);
-  std::string lowered;  // names, to which `fields` refers
-  for (const auto& [name, value] : request.headers) lowered.append(name);
-  absl::AsciiStrToLower(&lowered);
-  std::vector<HttpHeaders::Field> fields;
-  fields.reserve(request.headers.size());
-  std::string_view names = lowered;
+  room.lowered.clear();  // names, to which `fields` refers
+  for (const auto& [name, value] : request.headers) room.lowered.append(name);
+  absl::AsciiStrToLower(&room.lowered);
+  room.fields.clear();
+  std::string_view names = room.lowered;
   for (const auto& [field, value] : request.headers) {
     const std::string_view name = names.substr(0, field.size());
     names.remove_prefix(field.size());
-    if (!LeftUnsigned(name)) fields.emplace_back(name, value);
+    if (!LeftUnsigned(name)) room.fields.emplace_back(name, value);
   }
-  std::stable_sort(fields.begin(), fields.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  const std::string canonical = CanonicalText(request.method, request.target, fields, payload_hash);
-  std::string authorization =
-      absl::StrCat(ToAbsl(kAlgorithm), " Credential=", credentials.access_key, "/", scope_text, ", SignedHeaders=");
-  AppendNames(authorization, fields);
-  absl::StrAppend(&authorization, ", Signature=",
-                  SignText(TextToSign(canonical, amz_date, scope_text), credentials.secret_key, amz_date, scope));
-  request.headers.Set("Authorization", authorization);
+  SortByName(&room.fields);
+  room.canonical.clear();
+  AppendCanonical(&room.canonical, request.method, request.target, room.fields, payload_hash);
+  room.to_sign.clear();
+  AppendTextToSign(&room.to_sign, room.canonical, amz_date, room.scope_text);
+  room.authorization.assign(kAlgorithm).append(" Credential=").append(credentials.access_key).append("/");
+  room.authorization.append(room.scope_text).append(", SignedHeaders=");
+  AppendNames(room.authorization, room.fields);
+  room.authorization.append(", Signature=");
+  AppendSignature(&room.authorization, room.to_sign, credentials.secret_key, amz_date, scope);
+  request.headers.Set("Authorization", room.authorization);
 }
 
 std::string AmzDate(absl::Time time) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/hmac_key.h"
+
 namespace millrace {
 namespace {
 
@@ -46,6 +48,15 @@ TEST(Crypto, EqualConstantTime) {
   EXPECT_TRUE(EqualConstantTime("abc", "abc"));
   EXPECT_FALSE(EqualConstantTime("abc", "abd"));
   EXPECT_FALSE(EqualConstantTime("abc", "abcd"));
+}
+
+TEST(Crypto, AKeySignsManyTexts) {
+  for (const std::string& key : {std::string(), std::string("key"), std::string(200, 'k')}) {
+    const HmacKey signer(AsBytes(key));
+    for (const std::string& text : {std::string("text"), std::string(), std::string(1000, 't')}) {
+      EXPECT_EQ(signer.Sign(AsBytes(text)), HmacSha256(AsBytes(key), AsBytes(text)));
+    }
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <zstd_errors.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <vector>
 
@@ -66,7 +67,8 @@ class GzipDecompressor final : public Decompressor {
       if (state_->block_state == ISAL_BLOCK_FINISH) {
         any_ = true;
         sound_ = given_;
-        NextMember();
+        taken_ = before + bytes.size() - state_->avail_in;
+        RETURN_IF_ERROR(NextMember(out));
       } else if (state_->avail_in == 0 && state_->avail_out > 0) {
         break;
       }
@@ -75,13 +77,23 @@ class GzipDecompressor final : public Decompressor {
     return absl::OkStatus();
   }
 
-  // What the library has taken in ahead was given back to the input at the end of the member.
-  void NextMember() {
+  // At the end of a member of gzip, the library gives back the bytes that it took in ahead. At that of zlib it keeps
+  // them. They are in its store of bits, the first one lowest. They may have come with an earlier window, so they are
+  // one of their own.
+  absl::Status NextMember(Sink out) {
     uint8_t* const next = state_->next_in;
     const uint32_t left = state_->avail_in;
+    std::array<std::byte, sizeof(state_->read_in)> ahead;
+    const size_t count = static_cast<size_t>(std::max(0, state_->read_in_length)) / 8;
+    for (size_t i = 0; i < count; ++i) ahead[i] = static_cast<std::byte>(state_->read_in >> (8 * i));
     BeginMember();
+    if (count > 0) {
+      taken_ -= count;
+      RETURN_IF_ERROR(FeedWindow(ByteSpan(ahead.data(), count), out));
+    }
     state_->next_in = next;
     state_->avail_in = left;
+    return absl::OkStatus();
   }
 
   void SkipZeros() {

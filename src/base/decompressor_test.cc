@@ -123,6 +123,21 @@ TEST_P(DecompressorTest, SeveralMembersAndPadding) {
   }
 }
 
+// Where a member ends within the last byte of its codes differs from one text to the next.
+TEST_P(DecompressorTest, MembersOfAnyLength) {
+  for (size_t bytes = 0; bytes < 500; bytes += 7) {
+    const std::string data = SomeText(bytes, bytes);
+    const std::string compressed = Compress(data);
+    for (const size_t chunk : {size_t{1}, size_t{3}, SIZE_MAX}) {
+      const Result result = Decompress(GetParam(), compressed + compressed + compressed, chunk);
+      EXPECT_TRUE(result.status.ok()) << bytes << " " << chunk << ": " << result.status;
+      EXPECT_TRUE(result.data == data + data + data) << bytes << " " << chunk;
+      EXPECT_EQ(Decompress(GetParam(), compressed + "x", chunk).status.code(), absl::StatusCode::kDataLoss)
+          << bytes << " " << chunk;
+    }
+  }
+}
+
 TEST_P(DecompressorTest, WhatIsCutShortIsDataLoss) {
   const std::string compressed = Compress(SomeText(2000, 3));
   for (size_t length = 0; length < compressed.size(); ++length)

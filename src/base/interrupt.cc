@@ -12,13 +12,13 @@ namespace millrace {
 
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
-std::atomic<int> interrupt_event{-1};  // of the InterruptStop
+volatile std::sig_atomic_t interrupted = 0;  // the number of the first signal
+std::atomic<int> interrupt_event{-1};        // of the InterruptStop
 static_assert(std::atomic<int>::is_always_lock_free);
 
-void OnInterrupt(int) {
+void OnInterrupt(int number) {
   const int error = errno;
-  interrupted = 1;
+  if (interrupted == 0) interrupted = number;
   const uint64_t one = 1;
   // If the write fails, an earlier event has not been read yet.
   if (const int event = interrupt_event; event >= 0) (void)!write(event, &one, sizeof one);
@@ -39,6 +39,10 @@ void CatchInterrupts() {
 
 bool Interrupted() {
   return interrupted != 0;
+}
+
+int InterruptSignal() {
+  return interrupted;
 }
 
 InterruptStop::InterruptStop() {

@@ -20,19 +20,25 @@ namespace millrace::cli {
 
 namespace {
 
-absl::Status WriteReports(const BenchFlags& flags, const BenchReport& report) {
-  if (!flags.html.empty()) RETURN_IF_ERROR(WriteFileAtomically(flags.html, BenchPage(report)));
-  if (flags.json == "-") return WriteStdout(BenchJson(report));
+absl::Status WriteReports(const BenchFlags& flags, const BenchReport& report, const std::string& python) {
+  // Without the page, the figures of a long run are still there.
+  const absl::Status page =
+      flags.html.empty() ? absl::OkStatus() : WriteBenchPage(python, BenchPageJson(report), flags.html);
+  if (flags.json == "-") {
+    RETURN_IF_ERROR(WriteStdout(BenchJson(report)));
+    return page;
+  }
   if (!flags.json.empty()) RETURN_IF_ERROR(WriteFileAtomically(flags.json, BenchJson(report)));
   std::string text = BenchText(report);
-  if (!flags.html.empty()) text += fmt::format("Page: {}\n", flags.html);
+  if (!flags.html.empty() && page.ok()) text += fmt::format("Page: {}\n", flags.html);
   std::string shown;
   for (size_t at = 0; at < text.size();) {  // URIs may hold anything; lines stay lines
     const size_t end = std::min(text.find('\n', at), text.size());
     shown += Printable(std::string_view(text).substr(at, end - at)) + '\n';
     at = end + 1;
   }
-  return WriteStdout(shown);
+  RETURN_IF_ERROR(WriteStdout(shown));
+  return page;
 }
 
 absl::Status Bench(const BenchFlags& flags) {
@@ -40,8 +46,12 @@ absl::Status Bench(const BenchFlags& flags) {
   CatchInterrupts();  // so that what is made here is removed
   ASSIGN_OR_RETURN(const BenchPlace place, MakeBenchPlace(flags, request));
   const InterruptStop interrupt;  // from here on there are threads
+  std::string python;
+  if (!flags.html.empty()) {
+    ASSIGN_OR_RETURN(python, FindPagePython(interrupt.token()));
+  }
   ASSIGN_OR_RETURN(const BenchReport report, RunBench(flags, std::move(request), place, interrupt.token()));
-  return WriteReports(flags, report);
+  return WriteReports(flags, report, python);
 }
 
 }  // namespace

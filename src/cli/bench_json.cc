@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -23,19 +24,19 @@ JsonObject TallyJson(const RequestCounts& tally) {
           {"bytes_read", tally.bytes_read}};
 }
 
+/// An array of `to_json` of each.
+template <typename Items, typename ToJson>
+JsonArray Each(const Items& items, const ToJson& to_json) {
+  JsonArray json;
+  for (const auto& item : items) json.Add(to_json(item));
+  return json;
+}
+
 JsonObject PointJson(const BenchReport& report, const std::string& name, const BenchPoint& point) {
   const BenchSummary sum = Summarize(point);
   const RequestCounts epoch = EpochRequests(point);
   JsonObject stalls;
   for (size_t i = 0; i < kStallCauses; ++i) stalls.Add(StallCauseName(static_cast<StallCause>(i)), sum.stalls[i]);
-  JsonArray windows;
-  for (const BenchWindow& window : point.windows) {
-    windows.Add(JsonObject{{"seconds", window.seconds},
-                           {"samples", window.samples},
-                           {"batches", window.batches},
-                           {"cpu_seconds", window.cpu_seconds},
-                           {"requests", TallyJson(window.requests)}});
-  }
   JsonObject json{{"name", name},
                   {"threads", point.threads},
                   {"data_samples", point.samples},
@@ -62,61 +63,44 @@ JsonObject PointJson(const BenchReport& report, const std::string& name, const B
   }
   return json
       .Add("opening", JsonObject{{"seconds", point.opening.seconds}, {"requests", TallyJson(point.opening.requests)}})
-      .Add("windows", windows);
-}
-
-JsonArray EpochsJson(const std::vector<EpochCost>& epochs) {
-  JsonArray json;
-  for (const EpochCost& epoch : epochs) {
-    json.Add(JsonObject{{"seconds", epoch.seconds},
-                        {"cpu_seconds", epoch.cpu_seconds},
-                        {"samples", epoch.samples},
-                        {"requests", TallyJson(epoch.requests)}});
-  }
-  return json;
+      .Add("windows", Each(point.windows, [](const BenchWindow& window) {
+             return JsonObject{{"seconds", window.seconds},
+                               {"samples", window.samples},
+                               {"batches", window.batches},
+                               {"cpu_seconds", window.cpu_seconds},
+                               {"requests", TallyJson(window.requests)}};
+           }));
 }
 
 JsonObject EpochJson(const EpochCost& epoch) {
-  return {{"seconds", epoch.seconds},
-          {"cpu_seconds", epoch.cpu_seconds},
-          {"samples", epoch.samples},
-          {"digest", epoch.digest.Hex()},
-          {"requests", TallyJson(epoch.requests)}};
+  return {{"seconds", epoch.seconds}, {"cpu_seconds", epoch.cpu_seconds}, {"samples", epoch.samples}};
 }
 
-void AddResumeAndStorm(const BenchReport& report, JsonObject* scenarios) {
-  if (report.resume) {
-    const ResumePoint& resume = *report.resume;
-    scenarios->Add(
-        "f", JsonObject{{"position", resume.position.ToString()},
-                        {"exact", resume.exact},
-                        {"points", JsonArray{JsonObject{{"name", "from the start"},
-                                                        {"first_batch_seconds", SpreadJson(resume.fresh_seconds)},
-                                                        {"requests", TallyJson(resume.fresh_requests)}},
-                                             JsonObject{{"name", "from the middle"},
-                                                        {"first_batch_seconds", SpreadJson(resume.resumed_seconds)},
-                                                        {"requests", TallyJson(resume.resumed_requests)}}}}});
-  }
-  if (report.storm) {
-    const BenchReport::Storm& storm = *report.storm;
-    scenarios->Add("g", JsonObject{{"faults", storm.faults},
-                                   {"same_bytes", storm.same_bytes()},
-                                   {"calm", EpochJson(storm.calm)},
-                                   {"storm", EpochJson(storm.rough)}});
-  }
+JsonObject RequestsOfEpoch(const EpochCost& epoch) {
+  return EpochJson(epoch).Add("requests", TallyJson(epoch.requests));
 }
 
-JsonArray OrderRatiosJson(const BenchReport& report) {
-  JsonArray json;
-  for (const BenchReport::OrderRatio& ratio : report.order_ratios()) {
-    json.Add(JsonObject{{"shuffle", ShuffleName(ratio.order)},
-                        {"raw", ratio.raw},
-                        {"threads", ratio.threads},
-                        {"of_sequential", SpreadJson(ratio.rate)},
-                        {"busy_cpus_sequential", ratio.busy_cpus},
-                        {"waited_for_decoding", ratio.decode_share}});
-  }
-  return json;
+JsonObject StormEpoch(const EpochCost& epoch) {
+  return EpochJson(epoch).Add("digest", epoch.digest.Hex()).Add("requests", TallyJson(epoch.requests));
+}
+
+JsonObject ResumeJson(const ResumePoint& resume) {
+  const auto from = [](const char* name, const Spread& seconds, const RequestCounts& requests) {
+    return JsonObject{{"name", name}, {"first_batch_seconds", SpreadJson(seconds)}, {"requests", TallyJson(requests)}};
+  };
+  return {{"position", resume.position.ToString()},
+          {"exact", resume.exact},
+          {"points", JsonArray{from("from the start", resume.fresh_seconds, resume.fresh_requests),
+                               from("from the middle", resume.resumed_seconds, resume.resumed_requests)}}};
+}
+
+JsonObject OrderRatioJson(const BenchReport::OrderRatio& ratio) {
+  return {{"shuffle", ShuffleName(ratio.order)},
+          {"raw", ratio.raw},
+          {"threads", ratio.threads},
+          {"of_sequential", SpreadJson(ratio.rate)},
+          {"busy_cpus_sequential", ratio.busy_cpus},
+          {"waited_for_decoding", ratio.decode_share}};
 }
 
 JsonObject RivalJson(const RivalPoint& rival) {
@@ -134,85 +118,80 @@ JsonObject RivalJson(const RivalPoint& rival) {
 }
 
 /// Others do not tell their requests; Millrace's two come first.
-JsonArray ObjectEpochsJson(const std::vector<RivalEpochs>& epochs) {
-  JsonArray json;
-  for (const RivalEpochs& one : epochs) {
-    const bool is_ours = &one - epochs.data() < 2;
-    JsonObject object{{"name", one.name}, {"with_cache", one.kept}, {"workers", one.workers}};
-    JsonArray costs;
-    for (const EpochCost& epoch : one.epochs) {
-      JsonObject cost{{"seconds", epoch.seconds}, {"cpu_seconds", epoch.cpu_seconds}, {"samples", epoch.samples}};
-      if (is_ours) cost.Add("GET", epoch.requests.get);
-      costs.Add(cost);
-    }
-    one.left_out.empty() ? object.Add("epochs", costs) : object.Add("left_out", one.left_out);
-    json.Add(object);
-  }
-  return json;
+JsonObject ObjectEpochsJson(const RivalEpochs& one, bool is_ours) {
+  JsonObject json{{"name", one.name}, {"with_cache", one.kept}, {"workers", one.workers}};
+  if (!one.left_out.empty()) return json.Add("left_out", one.left_out);
+  return json.Add("epochs", Each(one.epochs, [&](const EpochCost& epoch) {
+                    JsonObject cost = EpochJson(epoch);
+                    return is_ours ? cost.Add("GET", epoch.requests.get) : cost;
+                  }));
 }
 
-JsonArray RivalsJson(const std::vector<RivalPoint>& rivals) {
-  JsonArray json;
-  for (const RivalPoint& rival : rivals) json.Add(RivalJson(rival));
-  return json;
+JsonObject FirstBatchJson(const BenchReport& report) {
+  const auto point = [](const FirstBatchPoint& one) {
+    return JsonObject{{"name", NameOf(one)},
+                      {"data_samples", one.samples},
+                      {"data_objects", one.objects},
+                      {"first_batch_seconds", SpreadJson(one.seconds)},
+                      {"open_seconds", SpreadJson(one.open_seconds)},
+                      {"requests", TallyJson(one.requests)}};
+  };
+  const auto download = [](const auto& one) {
+    return JsonObject{{"data_samples", one.first}, {"seconds", SpreadJson(one.second)}};
+  };
+  return {{"points", Each(report.first_batch, point)}, {"downloads", Each(report.downloads, download)}};
 }
 
 JsonObject ScenariosJson(const BenchReport& report) {
   JsonObject scenarios;
+  const auto point_of = [&](const auto& named, const BenchPoint& point) {
+    return PointJson(report, NameOf(named), point);
+  };
   if (!report.rate.empty()) {
-    JsonArray points;
-    for (const BenchPoint& point : report.rate) points.Add(PointJson(report, NameOf(point), point));
+    const auto points = Each(report.rate, [&](const BenchPoint& point) { return point_of(point, point); });
     scenarios.Add("d", JsonObject{{"points", points}});
   }
   if (!report.shards.empty()) {
-    JsonArray points;
-    for (const auto& point : report.shards) {
-      points.Add(PointJson(report, NameOf(point), point.second).Add("shard_bytes", point.first));
+    JsonObject scenario{{"points", Each(report.shards, [&](const auto& point) {
+                           return point_of(point, point.second).Add("shard_bytes", point.first);
+                         })}};
+    if (!report.shard_rivals.empty()) {
+      scenario.Add("rivals", Each(report.shard_rivals, [](const auto& rival) {
+                     return RivalJson(rival.second).Add("shard_bytes", rival.first);
+                   }));
     }
-    JsonObject scenario{{"points", points}};
-    JsonArray rivals;
-    for (const auto& [bytes, rival] : report.shard_rivals) rivals.Add(RivalJson(rival).Add("shard_bytes", bytes));
-    if (!report.shard_rivals.empty()) scenario.Add("rivals", rivals);
     scenarios.Add("c", scenario);
   }
   if (!report.orders.empty()) {
-    JsonArray points;
-    for (const auto& point : report.orders) {
-      points.Add(
-          PointJson(report, NameOf(point), point.point).Add("shuffle", ShuffleName(point.order)).Add("raw", point.raw));
-    }
-    JsonObject scenario{{"points", points}, {"order_ratios", OrderRatiosJson(report)}};
-    if (!report.object_rivals.empty()) scenario.Add("rivals", RivalsJson(report.object_rivals));
+    JsonObject scenario{{"points", Each(report.orders, [&](const BenchReport::OrderPoint& one) {
+                           return point_of(one, one.point).Add("shuffle", ShuffleName(one.order)).Add("raw", one.raw);
+                         })}};
+    scenario.Add("order_ratios", Each(report.order_ratios(), OrderRatioJson));
+    if (!report.object_rivals.empty()) scenario.Add("rivals", Each(report.object_rivals, RivalJson));
     scenarios.Add("a", scenario);
   }
   if (!report.epochs.empty()) {
-    JsonObject scenario{{"without_cache", EpochsJson(report.epochs)}, {"with_cache", EpochsJson(report.cached_epochs)}};
-    if (!report.object_epochs.empty()) scenario.Add("raw_objects", ObjectEpochsJson(report.object_epochs));
+    JsonObject scenario{{"without_cache", Each(report.epochs, RequestsOfEpoch)},
+                        {"with_cache", Each(report.cached_epochs, RequestsOfEpoch)}};
+    if (!report.object_epochs.empty()) {
+      scenario.Add("raw_objects", Each(report.object_epochs, [&](const RivalEpochs& one) {
+                     return ObjectEpochsJson(one, &one - report.object_epochs.data() < 2);
+                   }));
+    }
     scenarios.Add("b", scenario);
   }
-  if (!report.first_batch.empty()) {
-    JsonArray points;
-    for (const FirstBatchPoint& point : report.first_batch) {
-      points.Add(JsonObject{{"name", NameOf(point)},
-                            {"data_samples", point.samples},
-                            {"data_objects", point.objects},
-                            {"first_batch_seconds", SpreadJson(point.seconds)},
-                            {"open_seconds", SpreadJson(point.open_seconds)},
-                            {"requests", TallyJson(point.requests)}});
-    }
-    JsonArray downloads;
-    for (const auto& [samples, seconds] : report.downloads) {
-      downloads.Add(JsonObject{{"data_samples", samples}, {"seconds", SpreadJson(seconds)}});
-    }
-    scenarios.Add("e", JsonObject{{"points", points}, {"downloads", downloads}});
+  if (!report.first_batch.empty()) scenarios.Add("e", FirstBatchJson(report));
+  if (report.resume) scenarios.Add("f", ResumeJson(*report.resume));
+  if (report.storm) {
+    scenarios.Add("g", JsonObject{{"faults", report.storm->faults},
+                                  {"same_bytes", report.storm->same_bytes()},
+                                  {"calm", StormEpoch(report.storm->calm)},
+                                  {"storm", StormEpoch(report.storm->rough)}});
   }
-  AddResumeAndStorm(report, &scenarios);
   return scenarios;
 }
 
-}  // namespace
-
-std::string BenchJson(const BenchReport& report) {
+JsonObject ReportJson(const BenchReport& report) {
   const BenchSettings& settings = report.settings;
   JsonObject json{
       {"bench_format", 1},
@@ -245,8 +224,43 @@ std::string BenchJson(const BenchReport& report) {
                                {"source", kPublishedSource}}},
       {"scenarios", ScenariosJson(report)}};
   AddDamaged(report.damaged, &json);
-  if (!report.rivals.empty()) json.Add("rivals", RivalsJson(report.rivals));
-  return json.Line();
+  if (!report.rivals.empty()) json.Add("rivals", Each(report.rivals, RivalJson));
+  return json;
+}
+
+/// Only the page shows these: sentences of the text, and the curve of the times of batches.
+JsonObject PageJson(const BenchReport& report) {
+  const BenchPoint* const best = report.best();
+  std::vector<double> times;
+  if (best != nullptr) {
+    for (const BenchWindow& window : best->windows)
+      times.insert(times.end(), window.batch_ms.begin(), window.batch_ms.end());
+  }
+  std::sort(times.begin(), times.end());
+  JsonArray percentiles;
+  for (int percent = 0; percent <= 100; ++percent) percentiles.Add(QuantileOf(times, percent / 100.0));
+  const auto price = [&](const RequestCounts& requests) { return DollarText(report.prices.DollarsOf(requests)); };
+  JsonObject page{{"beside", BesideText(report)},
+                  {"order_ratios", Each(report.order_ratios(), TextOf)},
+                  {"orders_note", report.orders_note()},
+                  {"batches", times.size()},
+                  {"batch_ms_percentiles", percentiles},
+                  {"damaged", report.damaged.count() > 0 ? DamagedText(report.damaged, report.uri) : ""}};
+  if (report.beside_rivals) page.Add("own_first_batch_seconds", report.beside_rivals->seconds.median);
+  if (best == nullptr) return page;
+  return page.Add("gpus", report.machine.gpus.empty() ? "" : GpuText(report, Summarize(*best)))
+      .Add("opening_price", price(best->opening.requests))
+      .Add("epoch_price", price(EpochRequests(*best)));
+}
+
+}  // namespace
+
+std::string BenchJson(const BenchReport& report) {
+  return ReportJson(report).Line();
+}
+
+std::string BenchPageJson(const BenchReport& report) {
+  return ReportJson(report).Add("page", PageJson(report)).Line();
 }
 
 }  // namespace millrace::cli

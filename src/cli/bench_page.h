@@ -1,12 +1,18 @@
 #pragma once
 
+#include <stop_token>
 #include <string>
 
-#include "cli/bench_report.h"
+#include "base/status.h"
+
+/// The page of `millrace bench`, which a program in Python draws (python/millrace/bench, a part of this program).
 
 namespace millrace::cli {
 
-/// The report as one HTML page that needs nothing else: well-formed XML, plots as inline SVG, no script.
-std::string BenchPage(const BenchReport& report);
+/// A Python that can draw the page. FailedPrecondition if there is none.
+absl::StatusOr<std::string> FindPagePython(const std::stop_token& stop);
+
+/// Draws the page of `figures`, which are BenchPageJson.
+absl::Status WriteBenchPage(const std::string& python, const std::string& figures, const std::string& path);
 
 }  // namespace millrace::cli

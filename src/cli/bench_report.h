@@ -110,5 +110,7 @@ std::string GpuText(const BenchReport& report, const BenchSummary& measured);
 
 std::string BenchText(const BenchReport& report);
 std::string BenchJson(const BenchReport& report);
+/// The same, and below "page" what else the page shows (python/millrace/bench).
+std::string BenchPageJson(const BenchReport& report);
 
 }  // namespace millrace::cli

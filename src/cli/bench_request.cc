@@ -146,7 +146,8 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
       .Words({"a", "b", "c", "d", "e", "f", "g", "all"})
       .OneValueEach();
   bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
-  bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else").Called("FILE");
+  bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else; a Python draws it")
+      .Called("FILE");
   bench.Add("--json", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text").Called("FILE");
   bench.Add("--repeats", &flags->repeats, "How often each setting is measured [5; 3 if --quick]").Number(1, 1000);
   bench.Add("--seconds", &flags->seconds, "Time of each repeat, at the least [6; 2 if --quick]");

@@ -234,14 +234,23 @@ Option& Option::Called(const std::string& name) {
   return *this;
 }
 
+Command Command::Under(const std::string& heading) const {
+  Command command = *this;
+  command.heading_ = heading;
+  return command;
+}
+
 Command Command::AddCommand(const std::string& name, const std::string& summary) const {
+  const Command added = AddOptionalCommand(name, summary);
   app_->require_subcommand(1);
-  return {app_->add_subcommand(name, summary), chosen_};
+  return added;
 }
 
 Command Command::AddOptionalCommand(const std::string& name, const std::string& summary) const {
   app_->require_subcommand(0, 1);
-  return {app_->add_subcommand(name, summary), chosen_};
+  CLI::App* const added = app_->add_subcommand(name, summary);
+  if (!heading_.empty()) added->group(heading_);
+  return {added, chosen_};
 }
 
 template <typename T>
@@ -300,6 +309,20 @@ std::vector<GivenOption> Command::Given() const {
     }
   }
   return given;
+}
+
+absl::StatusOr<std::string> Command::Help(const std::vector<std::string>& words) const {
+  CLI::App* app = app_;
+  std::string names = app_->get_name();
+  for (const std::string& word : words) {
+    const std::vector<CLI::App*> below =
+        app->get_subcommands([&word](const CLI::App* one) { return one->get_name() == word; });
+    if (below.empty()) return absl::NotFoundError(ExplainUnknown(*app, word));
+    app = below.front();
+    names += " " + word;
+  }
+  // App::help would show the command that was chosen, which is `help`.
+  return app->get_formatter()->make_help(app, names, CLI::AppFormatMode::Normal);
 }
 
 const std::string& Command::name() const {

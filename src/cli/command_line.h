@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -60,6 +62,9 @@ class Command {
 
   Command(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
 
+  /// The same command. --help lists the commands that are added through the result below this heading.
+  Command Under(const std::string& heading) const;
+
   /// One of its commands has to be chosen.
   Command AddCommand(const std::string& name, const std::string& summary) const;
   /// The same, but this command does something without it, too.
@@ -81,6 +86,10 @@ class Command {
   /// command has them.
   std::vector<GivenOption> Given() const;
 
+  /// The text of --help for the command below this one that these words name; all of its own for no words. NotFound
+  /// says which word is no command, and which one may be meant.
+  absl::StatusOr<std::string> Help(const std::vector<std::string>& words) const;
+
   const std::string& name() const;
   /// The commands below it, and those below them.
   std::vector<Command> Commands() const;
@@ -95,6 +104,7 @@ class Command {
  private:
   CLI::App* app_;
   Action* chosen_;
+  std::string heading_;
 };
 
 class CommandLine {

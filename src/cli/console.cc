@@ -66,7 +66,8 @@ int Fail(std::string_view command, const absl::Status& status) {
         JsonObject{{"code", absl::StatusCodeToString(status.code())}, {"error", ToStd(status.message())}}.Line());
   }
   PrintError("millrace{}{}: {}\n", command.empty() ? "" : " ", command, Printable(ToStd(status.message())));
-  return IsUsage(status) ? 2 : 1;
+  if (IsUsage(status)) return 2;
+  return absl::IsCancelled(status) && Interrupted() ? 128 + InterruptSignal() : 1;
 }
 
 int ExitStatus(std::string_view command, const absl::Status& status) {

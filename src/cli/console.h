@@ -27,9 +27,9 @@ void PrintError(fmt::format_string<Args...> format, Args&&... args) {
   (void)std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-/// Prints "millrace COMMAND: message" on stderr (without a command "millrace: message") and returns the exit status: 2
-/// for errors that AsUsage marked, else 1. Prints nothing for Aborted, which says that standard output was closed, and
-/// returns kOutputClosed.
+/// Prints "millrace COMMAND: message" on stderr, without a command "millrace: message". Returns the exit status: 2 for
+/// errors that AsUsage marked, 128 + N if signal N interrupted the command, else 1. Prints nothing for Aborted, which
+/// says that standard output was closed, and returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
 /// The exit status of a command that has ended with this: of an error as Fail says it, else 0, or what the value says:

@@ -8,6 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "base/size.h"
 #include "cli/cache_option.h"
@@ -26,6 +27,7 @@
 #include "pipeline/loader_facts.h"
 #include "pipeline/loader_totals.h"
 #include "pipeline/staged_loader.h"
+#include "plan/stages.h"
 #include "service/service_source.h"
 #include "store/request_counts.h"
 
@@ -66,7 +68,7 @@ struct FeedFlags {
   uint64_t rank = 0;
   uint64_t world = 1;
   std::string last = "pad";
-  std::string start = "indexed";
+  std::string start;  // "": as the listing and the position say
   std::optional<uint64_t> stop_after;
   std::optional<std::string> resume;
   std::string state;
@@ -233,8 +235,8 @@ absl::StatusOr<std::unique_ptr<BatchSource>> MakeBatchSource(Runtime& runtime, c
   return Loader::Create(runtime, source, options);
 }
 
-// A staged epoch begins before the index is known as a whole, which these options need.
-absl::Status CheckStaged(const FeedFlags& flags) {
+// A staged epoch begins before the index is known as a whole, which these options need. "": none of them is given.
+std::string_view OptionForWhole(const FeedFlags& flags) {
   const SourceFlags& source = flags.source;
   const std::pair<bool, std::string_view> needs[] = {{source.uris.size() > 1, "several data sets"},
                                                      {!source.split.empty(), "--split"},
@@ -249,12 +251,31 @@ absl::Status CheckStaged(const FeedFlags& flags) {
                                                      {flags.last == "drop", "--last drop"},
                                                      {flags.last == "wrap", "--last wrap"}};
   for (const auto& [given, name] : needs) {
-    if (given) {
-      return absl::InvalidArgumentError(fmt::format(
-          "{}: the whole index must be known, and --start staged begins before it is; use --start indexed", name));
-    }
+    if (given) return name;
   }
-  return absl::OkStatus();
+  return "";
+}
+
+// True if the run is staged whatever its data are: by --start, or because it continues a staged run.
+bool IsStaged(const FeedFlags& flags, const LoaderOptions& options) {
+  return flags.start == "staged" || (flags.start.empty() && options.start && options.start->stage);
+}
+
+absl::Status CheckStaged(const FeedFlags& flags) {
+  const std::string_view option = OptionForWhole(flags);
+  if (option.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: the whole index must be known, and --start staged begins before it is; use --start indexed", option));
+}
+
+// The data set if the run is staged, else null. An index makes no difference.
+absl::StatusOr<std::unique_ptr<StagedDataset>> OpenStaged(const FeedFlags& flags, const LoaderOptions& options,
+                                                          Runtime& runtime, Stores& stores) {
+  if (!IsStaged(flags, options)) return nullptr;
+  InterruptStop interrupt;
+  OpenOptions open;
+  open.stop = interrupt.token();
+  return StagedDataset::Open(runtime, stores, flags.source.uris.front(), open);
 }
 
 // A run whose loader is there.
@@ -281,23 +302,18 @@ absl::Status DrainAndReport(const FeedFlags& flags, const LoaderOptions& options
   return absl::CancelledError(fmt::format("interrupted; continue with --resume {}", result.report.position.ToString()));
 }
 
-absl::Status FeedStaged(const FeedFlags& flags, const LoaderOptions& options, Runtime& runtime, Stores& stores,
-                        LoaderTotals& totals) {
+absl::Status FeedStaged(const FeedFlags& flags, const LoaderOptions& options, Runtime& runtime,
+                        std::unique_ptr<StagedDataset> data, LoaderTotals& totals, SteadyClock::time_point opening) {
   const std::string& uri = flags.source.uris.front();
   Running running;
-  const SteadyClock::time_point opening = SteadyClock::now();
   StoreCounts of_data;
+  of_data.Add(data->store());
+  const double cpu_before = CpuSeconds();
   std::unique_ptr<StagedLoader> loader;
-  double cpu_before = 0;
   {
     InterruptStop interrupt;
     ProgressLine progress("indexing the first stage of " + uri, ProgressLine::Unit::kBytes);
-    OpenOptions open;
-    open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
-    open.stop = interrupt.token();
-    ASSIGN_OR_RETURN(std::unique_ptr<StagedDataset> data, StagedDataset::Open(runtime, stores, uri, open));
-    of_data.Add(data->store());
-    cpu_before = CpuSeconds();
+    data->Continue(interrupt.token(), [&](uint64_t done, uint64_t total) { progress.Update(done, total); });
     ASSIGN_OR_RETURN(loader, StagedLoader::Create(runtime, std::move(data), options));
   }
   const SteadyClock::time_point begin = SteadyClock::now();
@@ -319,7 +335,7 @@ absl::Status Feed(const FeedFlags& flags) {
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
-  if (flags.start == "staged") RETURN_IF_ERROR(AsUsage(CheckStaged(flags)));
+  if (IsStaged(flags, parsed)) RETURN_IF_ERROR(AsUsage(CheckStaged(flags)));
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = parsed.memory_bytes + std::min(CacheMemoryOf(cache), UINT64_MAX - parsed.memory_bytes);
   Runtime runtime(runtime_options);
@@ -337,9 +353,10 @@ absl::Status Feed(const FeedFlags& flags) {
   const SteadyClock::time_point opening = SteadyClock::now();
   if (cache && cache->in_memory()) options.local_ranks = 1;  // each process has its own
   options.pin = flags.pin;
-  if (flags.start == "staged") {
+  ASSIGN_OR_RETURN(std::unique_ptr<StagedDataset> staged, OpenStaged(flags, options, runtime, stores));
+  if (staged != nullptr) {
     ASSIGN_OR_RETURN(options.cache, RangeCache::Open(cache, runtime.memory()));
-    return FeedStaged(flags, options, runtime, stores, totals);
+    return FeedStaged(flags, options, runtime, std::move(staged), totals, opening);
   }
   std::vector<std::unique_ptr<Dataset>> datasets;
   for (const std::string& uri : flags.source.uris) {
@@ -391,8 +408,10 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   add("--rank", &flags->rank, "This consumer's number, from 0").Number(0);
   add("--world", &flags->world, "How many consumers share the data").Number(1);
   add("--last", &flags->last, "The last, short batch").Words({"pad", "short", "drop", "wrap"});
-  add("--start", &flags->start,
-      "indexed: begin when all shards are indexed; staged: begin with some, and index the others meanwhile")
+  feed.Add(
+          "--start", &flags->start,
+          "indexed: begin when all shards are indexed; staged: begin with some, and index the others meanwhile [as the "
+          "position of --resume says, else indexed]")
       .Words({"indexed", "staged"});
   feed.Add("--stop-after", &flags->stop_after,
            "Stop at the batch that reaches this many samples of this rank; 0: feed none")

@@ -115,6 +115,7 @@ JsonObject ToJson(const Source& source, const LoaderOptions& options, const Load
                                         {"fetch_bytes", found.fetch_bytes},
                                         {"reserve_bytes", found.reserve_bytes},
                                         {"account_bytes", found.account_bytes},
+                                        {"unused_bytes", found.unused_bytes},
                                         {"reach_positions", found.reach_positions}}},
                   {"expected", JsonObject{{"requests", fetches.requests},
                                           {"bytes", fetches.bytes},
@@ -190,6 +191,9 @@ std::string MemoryText(const LoaderOptions& options, const LoaderExplanation& fo
       FormatSize(found.slots * found.slot_bytes), found.slots, FormatSize(found.slot_bytes),
       FormatSize(found.reserve_bytes), FormatSize(found.account_bytes),
       found.rows.empty() ? "keys and states" : "tables of rows, keys and states");
+  if (found.unused_bytes > 0) {
+    text += fmt::format("  an epoch fits into it, and {} are not used\n", FormatSize(found.unused_bytes));
+  }
   if (found.policy.shuffle == Shuffle::kNone) return text;
   text += fmt::format("  a sample is fetched with those of its neighbours that come within {} positions",
                       found.reach_positions);

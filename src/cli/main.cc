@@ -24,33 +24,41 @@ the end), and examples.
   S3           AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, or a
                profile (AWS_PROFILE); or --endpoint-url, --region, --profile: docs/s3.md
   Log          MILLRACE_LOG=debug|info|warning|error|off, to stderr; debug tells each request to S3
-  Exit status  0 done, 1 failed, 2 wrong usage)";
+  Exit status  0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C)";
 
-// In the order of a first session: make data, look at it, prepare it, read it.
-void AddCommands(Command app) {
-  AddDevstore(app);
-  AddSynth(app);
-  AddLs(app);
-  AddMount(app);
-  AddCat(app);
-  AddCp(app);
-  AddSync(app);
-  AddRm(app);
-  AddUploads(app);
-  AddPack(app);
-  AddIndex(app);
-  AddInspect(app);
-  AddFeed(app);
-  AddWorker(app);
-  AddRun(app);
-  AddCache(app);
-  AddVolume(app);
-  AddCheckpoint(app);
-  AddCompileCache(app);
-  AddDoctor(app);
-  AddTop(app);
-  AddBench(app);
-  AddAdvise(app);
+// By what people come for. Each group is in the order of a first session.
+void AddCommands(const Command& app) {
+  const Command store = app.Under("Store commands");
+  AddLs(store);
+  AddCat(store);
+  AddCp(store);
+  AddSync(store);
+  AddRm(store);
+  AddUploads(store);
+  AddMount(store);
+  const Command data = app.Under("Data commands");
+  AddPack(data);
+  AddIndex(data);
+  AddInspect(data);
+  const Command training = app.Under("Training commands");
+  AddFeed(training);
+  AddWorker(training);
+  AddRun(training);
+  AddCache(training);
+  AddCheckpoint(training);
+  AddCompileCache(training);
+  AddVolume(training);
+  const Command measuring = app.Under("Measuring commands");
+  AddDoctor(measuring);
+  AddTop(measuring);
+  AddBench(measuring);
+  AddAdvise(measuring);
+  const Command tests = app.Under("Test commands");
+  AddDevstore(tests);
+  AddSynth(tests);
+  const Command help = app.Under("Help commands");
+  AddHelp(help);
+  AddEnv(help);
 }
 
 // Before and behind the command's name, as people write them.

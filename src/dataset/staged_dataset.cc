@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<StagedDataset>> StagedDataset::Open(Runtime& runt
   std::unique_ptr<StagedDataset> staged(new StagedDataset(runtime, stores, uri, options));
   ASSIGN_OR_RETURN(const std::optional<ManifestPlace> manifest, FindManifest(stores, uri, options.stop));
   if (manifest)
-    return absl::InvalidArgumentError(fmt::format("{}: what a manifest lists is not staged; use --start indexed", uri));
+    return absl::InvalidArgumentError(fmt::format("{}: what a manifest lists is not staged; {}", uri, kRemedy));
   ASSIGN_OR_RETURN(staged->place_, FindObjects(stores, uri, options.stop));
   RETURN_IF_ERROR(staged->List());
   return staged;
@@ -41,7 +41,7 @@ absl::Status StagedDataset::List() {
     if (!object) break;
     if (!AreShards(objects.kind()))
       return absl::InvalidArgumentError(
-          fmt::format("{}: '{}' is no shard, and is not staged; use --start indexed", uri_, object->key));
+          fmt::format("{}: '{}' is no shard, and is not staged; {}", uri_, object->key, kRemedy));
     total_bytes_ += object->size;
     shards_.push_back(*std::move(object));
   }
@@ -59,17 +59,29 @@ Stages StagedDataset::StagesOf(uint64_t seed) const {
   return Stages(sizes, seed);
 }
 
-void StagedDataset::Continue(std::stop_token stop) {
+uint64_t StagedDataset::BytesOf(const std::vector<uint64_t>& places) const {
+  uint64_t bytes = 0;
+  for (const uint64_t place : places) bytes += shards_[place].size;
+  return bytes;
+}
+
+std::unique_ptr<StagedDataset> StagedDataset::Again() const {
+  return std::unique_ptr<StagedDataset>(new StagedDataset(*this));
+}
+
+void StagedDataset::Continue(std::stop_token stop, ProgressFn progress) {
   options_.stop = std::move(stop);
-  options_.progress = nullptr;
+  options_.progress = std::move(progress);
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> StagedDataset::OpenSome(const std::vector<uint64_t>& places) {
-  auto joined = std::make_unique<JoinedStore>(*place_.store, place_.Key(""));
   DatasetPlace data = place_;
-  data.store = joined.get();
+  JoinedStore to_index(through_ == nullptr ? *place_.store : *through_, place_.Key(""));
+  data.store = &to_index;
   ASSIGN_OR_RETURN(std::unique_ptr<Index> index, IndexOfSome(data, places));
   RETURN_IF_ERROR(Check(*index, places));
+  auto joined = std::make_unique<JoinedStore>(*place_.store, place_.Key(""));
+  data.store = joined.get();
   return Dataset::OfSome(std::move(data), std::move(joined), std::move(index), options_.cache_folder);
 }
 

@@ -22,6 +22,9 @@ namespace millrace {
 /// of them have been opened. All functions are blocking and not thread-safe; the Stores must outlive it.
 class StagedDataset {
  public:
+  /// The end of messages about what is not staged.
+  static constexpr std::string_view kRemedy = "use --start indexed (in Python start=\"indexed\")";
+
   /// Lists the shards. The options that count are skip_bad, part_bytes, index, share, progress, cache_folder and stop.
   /// Errors are those of SampleObjects; InvalidArgument if there are others than shards, or a manifest lists them: what
   /// it is cannot be staged.
@@ -34,14 +37,21 @@ class StagedDataset {
   uint64_t total_bytes() const { return total_bytes_; }
   uint64_t listing_fingerprint() const { return fingerprint_; }
   Stages StagesOf(uint64_t seed) const;
+  /// The bytes of these shards, by their places in shards().
+  uint64_t BytesOf(const std::vector<uint64_t>& places) const;
 
-  /// From now on, another token stops the work here, and progress is not reported.
-  void Continue(std::stop_token stop);
+  /// The same data set, as it was listed, for another thread.
+  std::unique_ptr<StagedDataset> Again() const;
+  /// From now on, another token stops the work here, and progress is reported otherwise, or not at all.
+  void Continue(std::stop_token stop, ProgressFn progress = nullptr);
   /// The token that stops the work here now.
   const std::stop_token& stop() const { return options_.stop; }
 
+  /// From now on, shards are read to index them through `store`, which is one around store(). Null: from store().
+  void ReadThrough(std::shared_ptr<ObjectStore> store) { through_ = std::move(store); }
+
   /// A data set of these shards, by their places in shards(), ascending. FailedPrecondition if one of them is not the
-  /// one that was listed. Other errors are those of BuildIndex.
+  /// one that was listed. Other errors are those of BuildIndex. The data set reads from store().
   absl::StatusOr<std::unique_ptr<Dataset>> OpenSome(const std::vector<uint64_t>& places);
   /// All of it, with its index, which is built if there is none. FailedPrecondition if its shards are not those that
   /// were listed. Other errors are those of Dataset::Open.
@@ -55,6 +65,7 @@ class StagedDataset {
  private:
   StagedDataset(Runtime& runtime, Stores& stores, std::string_view uri, const OpenOptions& options)
       : runtime_(runtime), stores_(stores), uri_(uri), options_(options) {}
+  StagedDataset(const StagedDataset&) = default;
 
   absl::Status List();
   absl::StatusOr<std::unique_ptr<Index>> IndexOfSome(const DatasetPlace& data, const std::vector<uint64_t>& places);
@@ -65,6 +76,7 @@ class StagedDataset {
   const std::string uri_;
   OpenOptions options_;
   DatasetPlace place_;
+  std::shared_ptr<ObjectStore> through_;
   std::vector<IndexedObject> shards_;
   uint64_t total_bytes_ = 0;
   uint64_t fingerprint_ = 0;

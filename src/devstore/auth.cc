@@ -37,16 +37,16 @@ absl::Status Malformed(bool presigned, std::string_view what, const S3ErrorDetai
 
 /// "AKID/20130524/us-east-1/s3/aws4_request"
 absl::Status ParseCredential(std::string_view text, Claim* claim) {
-  const std::vector<std::string> items = absl::StrSplit(ToAbsl(text), '/');
+  const std::vector<absl::string_view> items = absl::StrSplit(ToAbsl(text), '/');
   // An access key may contain slashes; the scope is the last four.
   if (items.size() < 5 || items.back() != "aws4_request") {
     return Malformed(claim->presigned,
                      "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".");
   }
   const size_t n = items.size();
-  claim->day = items[n - 4];
-  claim->scope = {items[n - 3], items[n - 2]};
-  for (size_t i = 0; i + 4 < n; ++i) claim->access_key.append(i > 0 ? "/" : "").append(items[i]);
+  claim->day = std::string(items[n - 4]);
+  claim->scope = {std::string(items[n - 3]), std::string(items[n - 2])};
+  for (size_t i = 0; i + 4 < n; ++i) claim->access_key.append(i > 0 ? "/" : "").append(ToStd(items[i]));
   return absl::OkStatus();
 }
 
@@ -56,13 +56,13 @@ absl::StatusOr<Claim> ParseHeader(std::string_view header) {
                    "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.");
   }
   Claim claim;
-  std::string credential;
+  std::string_view credential;
   for (const absl::string_view item : absl::StrSplit(ToAbsl(header.substr(kAlgorithm.size())), ',')) {
-    const std::pair<std::string, std::string> pair =
+    const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(absl::StripAsciiWhitespace(item), absl::MaxSplits('=', 1));
-    if (pair.first == "Credential") credential = pair.second;
+    if (pair.first == "Credential") credential = ToStd(pair.second);
     if (pair.first == "SignedHeaders") claim.signed_headers = absl::StrSplit(pair.second, ';', absl::SkipEmpty());
-    if (pair.first == "Signature") claim.signature = pair.second;
+    if (pair.first == "Signature") claim.signature = std::string(pair.second);
   }
   if (credential.empty() || claim.signed_headers.empty() || claim.signature.empty()) {
     return Malformed(false, "it needs Credential, SignedHeaders and Signature.");
@@ -108,8 +108,17 @@ absl::Status CheckScope(const Claim& claim, const AuthSettings& settings) {
 absl::StatusOr<absl::Time> RequestTime(const S3Request& request, const Claim& claim) {
   const std::string text =
       claim.presigned ? request.ParameterOr("X-Amz-Date") : std::string(request.Header("x-amz-date").value_or(""));
-  absl::Time time;
-  if (!absl::ParseTime("%E4Y%m%dT%H%M%SZ", text, &time, nullptr)) {
+  // Nearly all requests of a second say the same.
+  struct Last {
+    std::string text;
+    absl::Time time;
+  };
+  thread_local Last last;
+  absl::Time time = last.time;
+  if (text != last.text || text.empty()) {
+    if (absl::ParseTime("%E4Y%m%dT%H%M%SZ", text, &time, nullptr)) last = {text, time};
+  }
+  if (text != last.text || text.empty()) {
     return claim.presigned
                ? Malformed(true, "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
                : S3Error(s3code::kAccessDenied, "AWS authentication requires a valid Date or x-amz-date header");
@@ -153,8 +162,9 @@ absl::Status CheckSignedHeaders(const S3Request& request, const Claim& claim) {
   };
   std::string missing = is_signed("host") ? "" : "host";
   for (const auto& [field, value] : request.head.headers) {
+    if (!absl::StartsWithIgnoreCase(ToAbsl(field), "x-amz-")) continue;
     const std::string name = absl::AsciiStrToLower(ToAbsl(field));
-    if (name.starts_with("x-amz-") && !is_signed(name) && !(claim.presigned && name == "x-amz-content-sha256")) {
+    if (!is_signed(name) && !(claim.presigned && name == "x-amz-content-sha256")) {
       missing.append(missing.empty() ? "" : ", ").append(name);
     }
   }

@@ -23,6 +23,7 @@ LimitedBy LimitOf(StallCause cause, double busy_cpus, int threads, int cpus) {
     case StallCause::kFirstByte:
       return LimitedBy::kLatency;
     case StallCause::kBody:
+    case StallCause::kIndex:  // shards are read for it
       return busy_cpus >= kBusy * cpus ? LimitedBy::kCpu : LimitedBy::kThroughput;
     case StallCause::kThrottling:
       return LimitedBy::kThrottling;
@@ -117,6 +118,8 @@ std::string_view CauseText(StallCause cause) {
       return "the consumer";
     case StallCause::kWorker:
       return "workers";
+    case StallCause::kIndex:
+      return "the index of a later stage";
   }
   return "";
 }

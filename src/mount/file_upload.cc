@@ -135,16 +135,25 @@ void FileUpload::PassToKeep(const Keep& keep) {
   ++keeping_;
   ++part_->keeping;
   const ByteSpan bytes = ByteSpan(part_->bytes.span()).subspan(kept_ - (written_ - part_->filled), end - kept_);
-  keep(std::exchange(kept_, end), bytes, [this, part = part_] {
-    std::lock_guard lock(mutex_);
-    --keeping_;
-    if (--part->keeping == 0 && part->arrived) {
-      --lingering_;
-      Recycle(part);
-    }
-    ++answered_;
-    changed_.notify_all();  // under the lock: the owner may be gone right after
-  });
+  keep({.offset = std::exchange(kept_, end),
+        .bytes = bytes,
+        .is_awaited = [this, most = part_->most] { return IsAwaited(most); },
+        .done =
+            [this, part = part_] {
+              std::lock_guard lock(mutex_);
+              --keeping_;
+              if (--part->keeping == 0 && part->arrived) {
+                --lingering_;
+                Recycle(part);
+              }
+              ++answered_;
+              changed_.notify_all();  // under the lock: the owner may be gone right after
+            }});
+}
+
+bool FileUpload::IsAwaited(uint64_t part_bytes) const {
+  std::lock_guard lock(mutex_);
+  return lingering_ > 0 && in_flight_ + lingering_ + 1 >= PartsHeld(part_bytes);
 }
 
 ByteSpan FileUpload::Unkept() const {

@@ -32,9 +32,17 @@ class FileUpload {
   using MakeRoom = std::function<uint64_t(uint64_t bytes)>;
   /// Reads bytes of the file, as it is now.
   using Load = std::function<absl::Status(uint64_t offset, MutableByteSpan into)>;
-  /// Gets the bytes of parts for the staging file, in the order of the file. `done` is to be called, by another thread,
-  /// when it does not need them any more.
-  using Keep = std::function<void(uint64_t offset, ByteSpan bytes, std::function<void()> done)>;
+  /// Bytes of a part for the staging file.
+  struct Kept {
+    uint64_t offset = 0;
+    ByteSpan bytes;
+    /// True while the program waits, or soon will, for memory that only `done` gives back: the store has the part.
+    std::function<bool()> is_awaited;
+    /// To be called, by another thread, when the bytes are not needed any more.
+    std::function<void()> done;
+  };
+  /// Gets all bytes in the order of the file.
+  using Keep = std::function<void(Kept kept)>;
 
   /// The store and the budget, which holds the parts, must outlive it. `make_room` is asked if the budget has no room
   /// for a part. PutOptions::stop is its own.
@@ -105,6 +113,7 @@ class FileUpload {
   absl::Status SendFullPart(Lock& lock);
   void SendPart(Lock& lock);
   void PassToKeep(const Keep& keep);
+  bool IsAwaited(uint64_t part_bytes) const;
   void Recycle(const std::shared_ptr<Part>& part);
   void Send(Lock& lock, size_t index, const std::shared_ptr<Part>& part);
   void OnSent(size_t index, absl::Status status);

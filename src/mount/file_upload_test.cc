@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "mount/mount_errno.h"
 #include "store/blocking.h"
+#include "store/stream_writer.h"
 #include "store/testing/scripted_store.h"
 
 namespace millrace {
@@ -79,12 +80,12 @@ TEST_F(FileUploadTest, EachByteIsPassedToBeKeptOnceAndInOrder) {
   std::mutex mutex;
   std::vector<std::function<void()>> done;
   uint64_t next = 0;
-  const FileUpload::Keep keep = [&](uint64_t offset, ByteSpan bytes, std::function<void()> is_done) {
+  const FileUpload::Keep keep = [&](FileUpload::Kept kept) {
     const std::lock_guard lock(mutex);
-    EXPECT_EQ(offset, next);
-    EXPECT_TRUE(AsText(bytes) == std::string_view(text).substr(offset, bytes.size()));
-    next = offset + bytes.size();
-    done.push_back(std::move(is_done));
+    EXPECT_EQ(kept.offset, next);
+    EXPECT_TRUE(AsText(kept.bytes) == std::string_view(text).substr(kept.offset, kept.bytes.size()));
+    next = kept.offset + kept.bytes.size();
+    done.push_back(std::move(kept.done));
   };
   std::jthread disk([&](const std::stop_token& stop) {
     for (bool is_last = false; !is_last;) {
@@ -109,6 +110,29 @@ TEST_F(FileUploadTest, EachByteIsPassedToBeKeptOnceAndInOrder) {
   EXPECT_TRUE(upload.Unkept().empty());
   ASSERT_TRUE(upload.Finish(Long()).ok());
   EXPECT_TRUE(Stored() == text);
+}
+
+// Only a disk that keeps up is written past the page cache: what is awaited goes the quick way.
+TEST_F(FileUploadTest, WhatIsKeptIsAwaitedOnceItHoldsTheMemoryThatTheProgramNeeds) {
+  FileUpload upload(store_, memory_, "k", {});
+  std::vector<FileUpload::Kept> kept;
+  const FileUpload::Keep keep = [&](FileUpload::Kept one) { kept.push_back(std::move(one)); };
+  const uint64_t part = PartSize(1, store_.traits().pieces);
+  const auto write = [&](uint64_t end) {
+    for (uint64_t at = upload.written(); at < end; at = upload.written()) {
+      const uint64_t take = std::min<uint64_t>(end - at, 10'000);
+      ASSERT_TRUE(upload.Write(at, ByteSpan(std::vector<std::byte>(take)), Long(), keep).ok());
+    }
+  };
+  const int held = PartsHeld(part);
+  write(part + 1);
+  EXPECT_FALSE(kept.front().is_awaited());
+  write(static_cast<uint64_t>(held - 1) * part + 1);  // all but one are in the store, or on their way
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  while (!kept.front().is_awaited() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(kept.front().is_awaited());
+  for (const FileUpload::Kept& one : kept) one.done();
+  EXPECT_FALSE(kept.front().is_awaited());
 }
 
 TEST_F(FileUploadTest, AFileOfOnePartIsOnePut) {

@@ -49,6 +49,9 @@ AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
 }
 
 constexpr std::chrono::seconds kLifeWithin{1};
+constexpr int kWriteBackThreads = 8;
+// So long a file is not looked at that may have bytes in memory only.
+constexpr std::chrono::seconds kIdle{1};
 
 constexpr uint64_t kLeastBlockSize = 4096;
 
@@ -75,12 +78,15 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       mounted_at_(std::chrono::system_clock::now()),
       life_([this](dev_t device) { return device == DeviceOfMount(options_.folder, below_); }) {
   if (staging_ != nullptr && options_.write_back.count() > 0) {
-    write_back_ = std::make_unique<WriteBack>(
-        options_.write_back, [this](const std::shared_ptr<WrittenFile>& file) { return CommitLater(file); });
+    write_back_ =
+        std::make_unique<DelayedFiles>(options_.write_back, kWriteBackThreads,
+                                       [this](const std::shared_ptr<WrittenFile>& file) { return CommitLater(file); });
   }
+  if (staging_ != nullptr && staging_->writes_later()) idle_ = std::make_unique<DelayedFiles>(kIdle, 1, SettleLater);
 }
 
 Mount::Server::~Server() {
+  idle_.reset();
   write_back_.reset();  // its threads call this
   if (session_ == nullptr) return;
   fuse_session_unmount(session_);

@@ -22,6 +22,7 @@
 #include "base/life_of_others.h"
 #include "mount/attribute_table.h"
 #include "mount/block_tier.h"
+#include "mount/delayed_files.h"
 #include "mount/inode_table.h"
 #include "mount/local_tree.h"
 #include "mount/look_ahead.h"
@@ -31,7 +32,6 @@
 #include "mount/read_window.h"
 #include "mount/remote_tree.h"
 #include "mount/staging.h"
-#include "mount/write_back.h"
 #include "mount/written_file.h"
 
 /// The calls of the kernel, each a function that replies or returns an error. Only the files of the mount include this.
@@ -161,6 +161,7 @@ class Mount::Server {
   bool Defer(const std::shared_ptr<WrittenFile>& file);
   bool CommitClosed(const std::shared_ptr<WrittenFile>& file);
   bool CommitLater(const std::shared_ptr<WrittenFile>& file);
+  static bool SettleLater(const std::shared_ptr<WrittenFile>& file);
   void CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed);
   void ReleaseFile(Request request, fuse_file_info& file);
   void FinishFile(WrittenFile& file, std::atomic<bool>& is_away);
@@ -223,8 +224,9 @@ class Mount::Server {
   std::unique_ptr<StagingFolder> staging_;  // null: files are streams
   const WrittenFile::Services services_;
   LocalTree local_;
-  std::unique_ptr<WriteBack> write_back_;  // null: close waits for the store
-  std::atomic<uint64_t> commits_{0};       // that have given an inode another version
+  std::unique_ptr<DelayedFiles> write_back_;  // null: close waits for the store
+  std::unique_ptr<DelayedFiles> idle_;        // may have bytes in memory only; null: there is no staging folder
+  std::atomic<uint64_t> commits_{0};          // that have given an inode another version
   LookAhead ahead_;
   const std::chrono::system_clock::time_point mounted_at_;
   std::atomic<int64_t> warned_ms_{0};

@@ -118,7 +118,7 @@ absl::Status Mount::Server::OpenStream(Request request, uint64_t inode, fuse_fil
 absl::Status Mount::Server::FinishStream(const std::shared_ptr<WrittenFile>& file, const Patience& patience) {
   const bool replaces = file->in_store();
   absl::Status finished = file->Commit(patience);
-  if (absl::IsCancelled(finished)) return finished;  // another call goes on
+  if (absl::IsCancelled(finished)) return finished;  // another call continues
   if (!file->ended()) return finished;
   ahead_.Forget(file->key());
   if (finished.ok() && replaces) inodes_.Outdate(file->key());  // the kernel may have bytes of the version before

@@ -202,6 +202,9 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
   const bool has_set_time = open.written->has_set_time();
   ASSIGN_OR_RETURN(const size_t count, open.written->Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->closed = false;
+  if (idle_ != nullptr && open.written->unsettled() && !open.written->settles_later.exchange(true)) {
+    idle_->Add(open.written);
+  }
   if (has_set_time) ForgetTimes(*open.written);
   if (open.direct && open.written->cached) ForgetCached(*open.written, {static_cast<uint64_t>(offset), count});
   life_.Show(fuse_req_ctx(request)->pid);
@@ -351,11 +354,23 @@ bool Mount::Server::CommitLater(const std::shared_ptr<WrittenFile>& file) {
   return true;
 }
 
+// A program that writes fast leaves its last bytes in memory. If it pauses, they come into the staging folder.
+bool Mount::Server::SettleLater(const std::shared_ptr<WrittenFile>& file) {
+  if (!file->SettleIdle()) return false;
+  file->settles_later = false;
+  return !file->unsettled() || file->settles_later.exchange(true);  // was it written again meanwhile?
+}
+
 // A handle that writes is gone; `closed`: its process has closed it before. What was not committed is now: an empty
 // file, one that was left to another process, or one whose commit failed.
 void Mount::Server::CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed) {
   if (!closed) --file->writing;
-  if (local_.Detach(*file) && file->changed() && !Defer(file)) {
+  const bool is_last = local_.Detach(*file);
+  if (is_last && idle_ != nullptr) {
+    idle_->Remove(*file);  // else its disk space would go only later
+    file->settles_later = false;
+  }
+  if (is_last && file->changed() && !Defer(file)) {
     // A program that has opened it meanwhile writes on in it, and its close commits it.
     if (!CommitClosed(file) && local_.EndUnwritten(file)) {
       file->Park(store_.Uri(file->key()) + ": the store did not take it when it was closed");
@@ -399,6 +414,7 @@ void Mount::Server::FinishFile(WrittenFile& file, std::atomic<bool>& is_away) {
 void Mount::Server::FinishFiles() {
   if (staging_ == nullptr) return;
   if (write_back_ != nullptr) write_back_->Stop();
+  if (idle_ != nullptr) idle_->Stop();
   std::atomic<bool> is_away{false};  // the store: the other files do not wait for it one after another
   const auto finish = [&](WrittenFile& file) {
     try {

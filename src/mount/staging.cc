@@ -30,8 +30,6 @@ namespace fs = std::filesystem;
 using RecordJson = nlohmann::ordered_json;
 
 constexpr size_t kPage = 4096;
-// Bytes that wait to be written in the background: beyond that, the disk is slower than those who write.
-constexpr uint64_t kMostWaiting = uint64_t{16} << 20;
 constexpr const char* kStagingName = "millrace-staging-1";  // its number is that of the format
 constexpr const char* kOwnerName = "owner";
 constexpr const char* kBytesSuffix = ".bytes";
@@ -270,26 +268,28 @@ absl::Status StagingFile::WritePastCache(uint64_t offset, ByteSpan bytes) {
   return Write(offset, bytes);
 }
 
-void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, std::function<void()> done) {
-  folder_.waiting_ += bytes.size();
+void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, const std::function<bool()>& is_awaited,
+                             std::function<void()> done) {
   {
     const std::lock_guard lock(mutex_);
     ++waiting_;
   }
-  folder_.later_->Submit([this, offset, bytes, done = std::move(done)] {
+  folder_.later_->Submit([this, offset, bytes, is_awaited, done = std::move(done)] {
     bool is_after_gap = false;
     {
       const std::lock_guard lock(mutex_);
       is_after_gap = !failed_.empty();
     }
-    // The kernel takes much at once, as long as it has memory, while a slow disk would hold up the program.
-    const bool is_behind = folder_.waiting_ > kMostWaiting;
     absl::Status status = absl::ResourceExhaustedError("bytes before it are missing");
-    if (!is_after_gap) status = is_behind ? Write(offset, bytes) : WritePastCache(offset, bytes);
-    folder_.waiting_ -= bytes.size();
+    const bool must_hurry = folder_.settling_ > 0 || is_awaited();
+    if (!is_after_gap) status = must_hurry ? Write(offset, bytes) : WritePastCache(offset, bytes);
     done();
     const std::lock_guard lock(mutex_);
-    if (!status.ok()) failed_.push_back({offset, bytes.size()});
+    if (status.ok()) {
+      settled_end_ = offset + bytes.size();
+    } else {
+      failed_.push_back({offset, bytes.size()});
+    }
     --waiting_;
     written_.notify_all();  // under the lock: the file may be gone right after
   });
@@ -297,7 +297,10 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, std::function<void
 
 std::vector<ByteRange> StagingFile::Settle() {
   std::unique_lock lock(mutex_);
+  if (waiting_ == 0) return std::exchange(failed_, {});  // the folder may have ended, if this file is kept
+  ++folder_.settling_;                                   // its writes come before those that nobody waits for
   written_.wait(lock, [this] { return waiting_ == 0; });
+  --folder_.settling_;
   return std::exchange(failed_, {});
 }
 

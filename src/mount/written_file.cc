@@ -27,6 +27,8 @@ constexpr uint64_t kMostCompared = uint64_t{256} << 20;
 // A program that syncs after each line publishes for one part in twenty of the time.
 constexpr int kPauseOfPublish = 19;
 constexpr std::chrono::seconds kPublishAppended{1};
+// A program that has written nothing for so long may write nothing more.
+constexpr std::chrono::seconds kIdle{1};
 // The calls of programs have ended by then, but for one that hangs.
 constexpr std::chrono::seconds kParkPatience{5};
 
@@ -56,14 +58,14 @@ WrittenFile::~WrittenFile() = default;
 
 std::string WrittenFile::key() const {
   std::lock_guard lock(mutex_);
-  return key_;
+  return renamed_ ? renamed_->key : key_;
 }
 
 Node WrittenFile::node() const {
   std::lock_guard lock(mutex_);
-  Node node = base_;
+  Node node = renamed_ ? *renamed_ : base_;
   if (changed_) node.etag.clear();
-  node.key = key_;
+  node.key = renamed_ ? renamed_->key : key_;
   node.size = size_;
   node.modified_ms = modified_ms_;
   return node;
@@ -76,10 +78,14 @@ void WrittenFile::set_modified_ms(int64_t ms) {
 
 // Waits until no other call changes the file.
 absl::StatusOr<WrittenFile::Turn> WrittenFile::TakeTurn(const Patience& patience) {
-  Lock lock(mutex_);
-  RETURN_IF_ERROR(patience.Wait(lock, turn_over_, uri_, [this] { return !has_turn_; }));
-  has_turn_ = true;
-  return Turn(this);
+  {
+    Lock lock(mutex_);
+    RETURN_IF_ERROR(patience.Wait(lock, turn_over_, uri_, [this] { return !has_turn_; }));
+    has_turn_ = true;
+  }
+  Turn turn(this);
+  (void)TakeOtherName();
+  return turn;
 }
 
 // Before a change: an interrupted commit that has begun to make the object visible ends first, since nobody knows which
@@ -107,19 +113,22 @@ absl::StatusOr<FileBytes> WrittenFile::Read(uint64_t offset, size_t size, const 
   const uint64_t end = std::min<uint64_t>(size_, offset + size);
   if (offset >= end) return FileBytes();
   auto bytes = std::make_shared<Buffer>(end - offset);
-  for (;;) {
-    std::optional<Turn> turn;
-    if (unsettled_) {
-      ASSIGN_OR_RETURN(Turn taken, TakeTurn(patience));
-      turn.emplace(std::move(taken));
-      SettleStaged();
-    }
-    absl::Status read = ReadInto(offset, bytes->span(), patience);
-    if (!read.ok() && !turn && unsettled_) continue;  // it was cut and written meanwhile
-    RETURN_IF_ERROR(read);
-    break;
+  if (!unsettled_ || IsSettled(end)) {
+    const absl::Status read = ReadInto(offset, bytes->span(), patience);
+    if (read.ok()) return FileBytes{.parts = {bytes->span()}, .owners = {bytes}};
+    if (!unsettled_) return read;
+    // It was cut and written meanwhile.
   }
+  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
+  SettleStaged();
+  RETURN_IF_ERROR(ReadInto(offset, bytes->span(), patience));
   return FileBytes{.parts = {bytes->span()}, .owners = {bytes}};
+}
+
+// Bytes that are in the staging file do not change, and a reader need not wait for the program that writes on.
+bool WrittenFile::IsSettled(uint64_t end) const {
+  std::lock_guard lock(mutex_);
+  return file_ != nullptr && end <= file_->settled_end();
 }
 
 absl::Status WrittenFile::ReadInto(uint64_t offset, MutableByteSpan into, const Patience& patience) {
@@ -143,7 +152,7 @@ absl::Status WrittenFile::ReadInto(uint64_t offset, MutableByteSpan into, const 
         RETURN_IF_ERROR(file_->Read(part.range.offset, to));
         break;
       case WrittenContent::Where::kBase: {
-        if (window_ == nullptr) window_ = services_.open_base(base_);
+        if (window_ == nullptr) window_ = services_.open_base(renamed_ ? *renamed_ : base_);
         const std::shared_ptr<ReadWindow> window = window_;
         to = to.first(std::min(to.size(), kFetchBytes));
         lock.unlock();
@@ -244,9 +253,13 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   if (stream_is_done_) return absl::OkStatus();
   RETURN_IF_ERROR(failed_);
   if (!content_.changed() || unlinked_) return absl::OkStatus();
-  SettleStaged();
-  absl::StatusOr<ObjectInfo> info = Upload(patience);
-  if (absl::IsCancelled(info.status())) return info.status();  // another call goes on
+  absl::StatusOr<ObjectInfo> info;
+  do {
+    RETURN_IF_ERROR(failed_);
+    SettleStaged();
+    info = Upload(patience);
+    if (absl::IsCancelled(info.status())) return info.status();  // another call continues
+  } while (TakeOtherName());                                     // the name that it was sent to is another file's now
   if (IsRefusal(info.status())) {
     if (const std::optional<ObjectInfo> ours = FindOurs(patience)) info = *ours;
   }
@@ -288,6 +301,18 @@ bool WrittenFile::CanWait(const Patience& patience) {
   SettleStaged();
   std::lock_guard lock(mutex_);
   return failed_.ok() && !content_.has_lost();
+}
+
+bool WrittenFile::SettleIdle() {
+  if (!unsettled_) return true;
+  {
+    std::lock_guard lock(mutex_);
+    if (has_turn_ || std::chrono::steady_clock::now() - streamed_at_ < kIdle) return false;
+    has_turn_ = true;
+  }
+  const Turn turn(this);
+  SettleStaged();
+  return true;
 }
 
 absl::Status WrittenFile::Sync(const Patience& patience) {
@@ -367,29 +392,40 @@ void WrittenFile::DropStaged() {
 }
 
 void WrittenFile::Rename(Node now, const Patience& patience) {
-  const absl::StatusOr<Turn> turn = TakeTurn({patience.deadline, {}});
-  if (turn.ok()) SettleStaged();
+  {
+    std::lock_guard lock(mutex_);
+    renamed_ = std::move(now);
+    ++versions_;
+    window_ = nullptr;
+  }
+  (void)TakeTurn({patience.deadline, {}});  // if a call hangs, the next one takes the name
+}
+
+// With the turn. Returns true if the file was renamed while another call had it.
+bool WrittenFile::TakeOtherName() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!renamed_) return false;
+  }
+  SettleStaged();
   std::unique_ptr<FileUpload> over;  // of the other key: its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
-  if (!turn.ok() && unsettled_) {
-    failed_ = RefusedWith(EIO, uri_ + ": was renamed while a call that writes it hangs; write it again");
-    ended_ = true;
-  }
   if (content_.has_lost()) {
     failed_ = RefusedWith(EIO, uri_ + ": was renamed while it was written, and the staging folder had no room for it");
     ended_ = true;
   }
-  key_ = now.key;
+  base_ = *std::exchange(renamed_, std::nullopt);
+  key_ = base_.key;
   uri_ = services_.store.Uri(key_);
-  base_ = std::move(now);
   ++versions_;
   window_ = nullptr;
+  return true;
 }
 
 StagedRecord WrittenFile::RecordLocked() const {
   const bool is_whole = !content_.uses_base() && !content_.has_lost();
-  return {.uri = uri_,
+  return {.uri = services_.store.Uri(renamed_ ? renamed_->key : key_),
           .base = is_whole              ? ""
                   : content_.has_lost() ? "(parts of an upload)"
                                         : base_.etag,

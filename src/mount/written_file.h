@@ -70,6 +70,10 @@ class WrittenFile {
   /// Puts all bytes into the staging folder, for a file that goes to the store later. False if it has to go now: some
   /// are only in the stream.
   bool CanWait(const Patience& patience);
+  /// Bytes that were written last may be in memory only, and not in the staging folder.
+  bool unsettled() const { return unsettled_; }
+  /// Puts them there if nothing was written for a second. False if it has to be asked again: something was, or is.
+  bool SettleIdle();
   /// A signal that ends its writer does not take back what was written: it was synced or appended to, or a close has
   /// left it for later.
   bool outlives_writer() const { return synced_ || appended_ || deferred_; }
@@ -97,7 +101,8 @@ class WrittenFile {
   absl::StatusOr<std::optional<Node>> Unlink(const Patience& patience);
   /// The store has refused to remove that version.
   void Relink();
-  /// Another key has the object from now on, as this version. Call it after a commit.
+  /// Another key has the object from now on, as this version. Call it after a commit. A call that writes meanwhile,
+  /// and hangs, ends first: what it writes belongs to the other key, too.
   void Rename(Node now, const Patience& patience);
   /// The mount ends. A file that is committed, or has no name, goes from the staging folder.
   void DropStaged();
@@ -115,11 +120,12 @@ class WrittenFile {
 
   // ---- The mount's own, which the LocalTree guards.
   uint64_t inode = 0;
-  pid_t writer = 0;                 // without a staging folder: the process that opened it
-  std::atomic<bool> closed{false};  // without a staging folder: by the writer, and nothing was written since
-  std::atomic<int> writing{0};      // handles that write, and were not closed by the process that opened them
-  int writers = 0;                  // handles that write
-  std::atomic<bool> cached{true};   // the kernel may keep bytes of it, which what is written past it outdates
+  pid_t writer = 0;                        // without a staging folder: the process that opened it
+  std::atomic<bool> closed{false};         // without a staging folder: by the writer, and nothing was written since
+  std::atomic<int> writing{0};             // handles that write, and were not closed by the process that opened them
+  int writers = 0;                         // handles that write
+  std::atomic<bool> cached{true};          // the kernel may keep bytes of it, which what is written past it outdates
+  std::atomic<bool> settles_later{false};  // SettleIdle will be called
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -141,6 +147,8 @@ class WrittenFile {
   };
 
   absl::StatusOr<Turn> TakeTurn(const Patience& patience);
+  bool TakeOtherName();
+  bool IsSettled(uint64_t end) const;
   bool Stage(uint64_t offset, ByteSpan bytes);
   bool CanStageLater(uint64_t offset, ByteSpan bytes);
   void SettleStaged();
@@ -169,7 +177,8 @@ class WrittenFile {
   bool has_turn_ = false;  // a call that changes the file
   std::string key_;
   std::string uri_;
-  Node base_;  // with the key and the ETag of the version of the store
+  Node base_;                    // with the key and the ETag of the version of the store
+  std::optional<Node> renamed_;  // what these three will be for the next one who has the turn
   WrittenContent content_;
   absl::Status failed_;                 // what every later call is told
   uint64_t versions_ = 0;               // of the base

@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "base/rng.h"
 #include "mount/mount_errno.h"
@@ -294,6 +297,7 @@ TEST_F(WrittenFileTest, AStoreThatFailsIsAskedAgainByTheNextCommit) {
 
 TEST_F(WrittenFileTest, FsyncPublishesOnlyWhatIsAppendedTo) {
   const auto file = New();
+  EXPECT_EQ(file->node().key, "k");
   ASSERT_EQ(Write(*file, 0, "one"), 0);
   EXPECT_FALSE(file->outlives_writer());
   ASSERT_TRUE(file->Sync(Patient()).ok());
@@ -334,6 +338,120 @@ TEST_F(WrittenFileTest, ARenamedFileIsCommittedUnderItsOtherName) {
   ASSERT_EQ(Commit(*file), 0);
   EXPECT_EQ(ReadAll(store_, "k2", 100).value_or(""), "one two");
   EXPECT_EQ(Stored(), "one");
+}
+
+/// A store that takes no further part until it is let.
+class HangingTest : public WrittenFileTest {
+ protected:
+  void SetUp() override {
+    WrittenFileTest::SetUp();
+    store_.on_write = [this](size_t index) {
+      std::unique_lock lock(mutex_);
+      if (index < hangs_at_) return absl::OkStatus();
+      hangs_ = true;
+      changed_.notify_all();
+      changed_.wait_for(lock, std::chrono::minutes(3), [this] { return let_; });
+      return absl::OkStatus();
+    };
+  }
+  void AwaitHanging() {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::minutes(3), [this] { return hangs_; }));
+  }
+  void Let() {
+    const std::lock_guard lock(mutex_);
+    let_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t hangs_at_ = 6;
+  bool hangs_ = false;
+  bool let_ = false;
+};
+
+TEST_F(HangingTest, ReadersOfWhatIsThereDoNotWaitForTheWriter) {
+  Rng rng(1);
+  const std::string text = TextOf(rng, 1'000'000);
+  const auto file = New();
+  std::jthread writer([&] { EXPECT_EQ(Write(*file, 0, text), 0); });
+  AwaitHanging();
+  for (const uint64_t offset : {0, 100'000, 200'000}) {
+    absl::StatusOr<FileBytes> read = absl::UnknownError("not asked");
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!read.ok() && std::chrono::steady_clock::now() < deadline) {
+      read = file->Read(offset, 100'000, {std::chrono::steady_clock::now(), {}});
+    }
+    ASSERT_TRUE(read.ok()) << offset << ": " << read.status();
+    std::string got;
+    for (const ByteSpan part : read->parts) got += AsText(part);
+    EXPECT_TRUE(got == text.substr(offset, 100'000)) << offset;
+  }
+  Let();
+  writer.join();
+  EXPECT_TRUE(Read(*file) == text);
+}
+
+TEST_F(HangingTest, ARenameMeanwhileLosesNothing) {
+  Rng rng(1);
+  const std::string text = TextOf(rng, 1'000'000);
+  Put("");
+  ASSERT_TRUE(PutBlocking(store_, "k2", {}).ok());
+  const auto file = Existing();
+  std::jthread writer([&] { EXPECT_EQ(Write(*file, 0, text), 0); });
+  AwaitHanging();
+  file->Rename({.key = "k2", .size = 0, .etag = HeadBlocking(store_, "k2")->etag},
+               {std::chrono::steady_clock::now(), {}});
+  EXPECT_EQ(file->key(), "k2");
+  EXPECT_EQ(file->node().key, "k2");
+  Let();
+  writer.join();
+  EXPECT_TRUE(Read(*file) == text);
+  ASSERT_EQ(Commit(*file), 0);
+  EXPECT_TRUE(ReadAll(store_, "k2", 1 << 30).value_or("") == text);
+  EXPECT_EQ(Stored(), "");
+}
+
+TEST_F(HangingTest, ARenameDuringACommitIsCommittedUnderItsOtherName) {
+  Rng rng(1);
+  const std::string text = TextOf(rng, 20'000'000);
+  hangs_at_ = 0;
+  Put("");
+  ASSERT_TRUE(PutBlocking(store_, "k2", {}).ok());
+  const auto file = Existing();
+  ASSERT_EQ(Write(*file, 1, text), 0);  // not as a stream: all of it is sent by the commit
+  std::jthread closer([&] { EXPECT_EQ(Commit(*file), 0); });
+  AwaitHanging();
+  ASSERT_TRUE(DeleteBlocking(store_, "k").ok());
+  file->Rename({.key = "k2", .size = 0, .etag = HeadBlocking(store_, "k2")->etag},
+               {std::chrono::steady_clock::now(), {}});
+  Let();
+  closer.join();
+  EXPECT_FALSE(file->changed());
+  EXPECT_TRUE(ReadAll(store_, "k2", 1 << 30).value_or("") == std::string(1, '\0') + text);
+  EXPECT_EQ(Stored(), "(nothing)");
+}
+
+TEST_F(WrittenFileTest, WhatAProgramHasWrittenLastComesToTheDiskIfItPauses) {
+  Rng rng(1);
+  std::string text;
+  auto file = New();
+  // Pauses of a busy machine may be longer than those of a fast writer.
+  while (!file->unsettled() && text.size() < 16 << 20) {
+    const std::string more = TextOf(rng, 10'000);
+    ASSERT_EQ(Write(*file, text.size(), more), 0);
+    text += more;
+  }
+  ASSERT_TRUE(file->unsettled());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  while (!file->SettleIdle() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_FALSE(file->unsettled());
+  file->Park("the mount ended");
+  file.reset();
+  const std::vector<LeftFile> left = LeftAfterTheMount();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].record.size, text.size());
 }
 
 TEST_F(WrittenFileTest, WhatAMountLeavesOpenIsKept) {

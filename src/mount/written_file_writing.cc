@@ -64,9 +64,10 @@ absl::StatusOr<size_t> WrittenFile::WriteStream(uint64_t offset, ByteSpan bytes,
   bool kept = later || (services_.staging != nullptr && Stage(offset, bytes));
   FileUpload::Keep keep;
   if (later) {
-    keep = [this](uint64_t at, ByteSpan part, std::function<void()> done) {
-      file_->WriteLater(at, part, std::move(done));
+    keep = [this](FileUpload::Kept part) {
+      file_->WriteLater(part.offset, part.bytes, part.is_awaited, std::move(part.done));
     };
+    if (!unsettled_) file_->BeginLater(offset);
     unsettled_ = true;
   }
   absl::StatusOr<size_t> taken = upload_->Write(offset, bytes, patience, keep);
@@ -158,12 +159,10 @@ void WrittenFile::SettleStaged() {
   if (!unsettled_) return;
   // In the order of the file, so that what a kill leaves of it has no gap.
   std::vector<ByteRange> failed = file_->Settle();
-  if (upload_ != nullptr) {  // else Rename took it from a call that hangs
-    const ByteSpan rest = upload_->Unkept();
-    const ByteRange range{upload_->written() - rest.size(), rest.size()};
-    if (!rest.empty() && (!failed.empty() || !file_->Write(range.offset, rest).ok())) failed.push_back(range);
-    upload_->SetKept();
-  }
+  const ByteSpan rest = upload_->Unkept();
+  const ByteRange range{upload_->written() - rest.size(), rest.size()};
+  if (!rest.empty() && (!failed.empty() || !file_->Write(range.offset, rest).ok())) failed.push_back(range);
+  upload_->SetKept();
   unsettled_ = false;
   if (failed.empty()) return;
   const std::lock_guard lock(mutex_);

@@ -52,9 +52,9 @@ TEST(EventLoop, TasksPostedToAStoppedLoopAreDestroyed) {
   auto owned = std::make_shared<int>(7);
   const std::weak_ptr<int> watch = owned;
   {
-    EventLoop loop("test");
     std::promise<void> inside;
     std::promise<void> go;
+    EventLoop loop("test");  // ends first: its tasks use the promises
     loop.Post([&] {
       inside.set_value();
       go.get_future().wait();

@@ -15,15 +15,6 @@ namespace millrace {
 
 namespace {
 
-/// Bytes in memory now; 0 if the system does not tell.
-double ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  uint64_t all = 0;
-  uint64_t resident = 0;
-  file >> all >> resident;
-  return file ? static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) : 0;
-}
-
 double OpenFiles() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   if (folder == nullptr) return 0;
@@ -54,11 +45,19 @@ double StartSeconds() {
 
 }  // namespace
 
+uint64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t all = 0;
+  uint64_t resident = 0;
+  file >> all >> resident;
+  return file ? resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
 void CollectProcess(MetricsText* text) {
   text->Gauge("millrace_build_info", "The version of Millrace; always 1.", {{"version", MILLRACE_VERSION}}, 1);
   text->Counter("process_cpu_seconds_total", "CPU time of all threads, in user space and in the kernel.", {},
                 CpuSeconds());
-  text->Gauge("process_resident_memory_bytes", "Memory of the process.", {}, ResidentBytes());
+  text->Gauge("process_resident_memory_bytes", "Memory of the process.", {}, static_cast<double>(ResidentBytes()));
   text->Gauge("process_open_fds", "Open files and connections.", {}, OpenFiles());
   text->Gauge("process_start_time_seconds", "When the process began, in seconds since 1970.", {}, StartSeconds());
 }

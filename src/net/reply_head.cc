@@ -1,7 +1,9 @@
 #include "net/reply_head.h"
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <ctime>
 #include <iterator>
 
@@ -45,7 +47,9 @@ std::string_view Reason(int status) {
 
 }  // namespace
 
-std::string HttpDate(int64_t unix_seconds) {
+namespace {
+
+std::string MakeHttpDate(int64_t unix_seconds) {
   // Not strftime: names of days must not follow the locale.
   constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
   constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
@@ -57,8 +61,22 @@ std::string HttpDate(int64_t unix_seconds) {
                      utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
+}  // namespace
+
+// Now, and the times of objects that were made together, are asked for again and again.
+std::string HttpDate(int64_t unix_seconds) {
+  struct Made {
+    int64_t second = 0;
+    std::string text;
+  };
+  thread_local std::array<Made, 8> made;
+  Made& found = made[static_cast<uint64_t>(unix_seconds) % made.size()];
+  if (found.text.empty() || found.second != unix_seconds) found = {unix_seconds, MakeHttpDate(unix_seconds)};
+  return found.text;
+}
+
 void AppendReplyHead(const HttpReply& reply, uint64_t content_length, const std::string& date, std::string* out) {
-  fmt::format_to(std::back_inserter(*out), "HTTP/1.1 {} {}\r\n", reply.status, Reason(reply.status));
+  fmt::format_to(std::back_inserter(*out), FMT_COMPILE("HTTP/1.1 {} {}\r\n"), reply.status, Reason(reply.status));
   if (!reply.headers.Has("date")) out->append("Date: ").append(date).append("\r\n");
   for (const auto& [name, value] : reply.headers) {
     out->append(name).append(": ");
@@ -73,7 +91,7 @@ void AppendReplyHead(const HttpReply& reply, uint64_t content_length, const std:
   if (reply.chunked) {
     out->append("Transfer-Encoding: chunked\r\n");
   } else if (reply.status != 204 && reply.status != 304) {
-    fmt::format_to(std::back_inserter(*out), "Content-Length: {}\r\n", content_length);
+    fmt::format_to(std::back_inserter(*out), FMT_COMPILE("Content-Length: {}\r\n"), content_length);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "pipeline/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,9 +11,9 @@ namespace millrace {
 
 namespace {
 constexpr uint64_t kNone = UINT64_MAX;
-}
+}  // namespace
 
-Arena::Arena(uint64_t bytes, uint64_t unit) : unit_(unit), units_(bytes / unit) {
+Arena::Arena(uint64_t bytes, uint64_t unit) : unit_(unit), units_(bytes / unit), limit_units_(units_) {
   if (units_ == 0) return;
   void* mapped =
       mmap(nullptr, units_ * unit_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -65,14 +66,15 @@ void Arena::Mark(uint64_t first, uint64_t count, bool used) {
 
 std::byte* Arena::Allocate(uint64_t size) {
   const uint64_t count = (size + unit_ - 1) / unit_;
-  if (count > units_ - used_units_) return nullptr;
+  if (used_units_ > limit_units_ || count > limit_units_ - used_units_) return nullptr;
   // From the lowest place where something was freed: low addresses first keeps the touched part small, and what was
   // touched last is still in the CPU's cache.
-  uint64_t found = FindRun(next_, units_, count);
-  if (found == kNone) found = FindRun(0, std::min(units_, next_ + count), count);
+  uint64_t found = FindRun(next_, limit_units_, count);
+  if (found == kNone) found = FindRun(0, std::min(limit_units_, next_ + count), count);
   if (found == kNone) return nullptr;
   Mark(found, count, true);
   used_units_ += count;
+  touched_units_ = std::max(touched_units_, found + count);
   next_ = found + count;
   return region_ + found * unit_;
 }
@@ -83,6 +85,34 @@ void Arena::Free(std::byte* data, uint64_t size) {
   Mark(first, count, false);
   used_units_ -= count;
   next_ = std::min(next_, first);
+  if (first + count > limit_units_) GiveBack(std::max(first, limit_units_), first + count);
+}
+
+void Arena::SetLimit(uint64_t bytes) {
+  const uint64_t before = limit_units_;
+  limit_units_ = std::min(units_, bytes / unit_);
+  next_ = std::min(next_, limit_units_);
+  if (limit_units_ >= std::min(before, touched_units_)) return;
+  for (uint64_t at = limit_units_; at < touched_units_;) {
+    const uint64_t free = FindRun(at, touched_units_, 1);
+    if (free == kNone) break;
+    uint64_t end = free;
+    while (end < touched_units_ && (bits_[end / 64] >> (end % 64) & 1) == 0) ++end;
+    at = end;
+    GiveBack(free, end);
+  }
+}
+
+// These are free units beyond the limit. Pages that others have a part of stay, until all units behind them are free.
+void Arena::GiveBack(uint64_t first, uint64_t end) {
+  if (end == touched_units_) {
+    while (touched_units_ > limit_units_ && FindRun(touched_units_ - 1, touched_units_, 1) != kNone) --touched_units_;
+    first = std::min(first, touched_units_);
+  }
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(region_ + first * unit_) + page - 1) / page * page;
+  const auto last = reinterpret_cast<uintptr_t>(region_ + end * unit_) / page * page;
+  if (begin < last) (void)madvise(reinterpret_cast<void*>(begin), last - begin, MADV_DONTNEED);
 }
 
 }  // namespace millrace

@@ -26,8 +26,15 @@ class Arena {
   /// `size` as it was asked for.
   void Free(std::byte* data, uint64_t size);
 
+  /// From now on, no more than so many bytes, and no more than capacity(), are handed out, those at the lowest
+  /// addresses. Free bytes beyond them are given back to the system, as are those that will be freed there.
+  void SetLimit(uint64_t bytes);
+
   uint64_t capacity() const { return units_ * unit_; }
+  uint64_t limit() const { return limit_units_ * unit_; }
   uint64_t used() const { return used_units_ * unit_; }
+  /// Bytes that the system has given for it: those up to the last one that was handed out.
+  uint64_t touched() const { return touched_units_ * unit_; }
 
   /// A unit that wastes about 5 % of samples of this size.
   static uint64_t UnitFor(double mean_bytes);
@@ -35,12 +42,15 @@ class Arena {
  private:
   uint64_t FindRun(uint64_t from, uint64_t to, uint64_t count) const;
   void Mark(uint64_t first, uint64_t count, bool used);
+  void GiveBack(uint64_t first, uint64_t end);
 
   const uint64_t unit_;
   const uint64_t units_;
+  uint64_t limit_units_ = 0;
   std::byte* region_ = nullptr;
   std::vector<uint64_t> bits_;  // 1 = used
   uint64_t used_units_ = 0;
+  uint64_t touched_units_ = 0;
   uint64_t next_ = 0;  // where a search begins: below it nothing was freed since the last one
 };
 

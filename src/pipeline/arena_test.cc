@@ -61,6 +61,29 @@ TEST(Arena, UnitFollowsTheSampleSize) {
   EXPECT_EQ(Arena::UnitFor(1e9), 16384u);
 }
 
+TEST(Arena, ALimitKeepsToTheLowestAddressesAndGivesTheRestBack) {
+  Arena arena(64 * 4096, 4096);
+  std::vector<std::byte*> all;
+  while (std::byte* data = arena.Allocate(4096)) {
+    std::memset(data, 1, 4096);
+    all.push_back(data);
+  }
+  EXPECT_EQ(arena.touched(), arena.capacity());
+  for (size_t i = 0; i < 64; i += 2) arena.Free(all[i], 4096);
+  arena.SetLimit(16 * 4096);
+  EXPECT_EQ(arena.Allocate(4096), nullptr);  // 32 are used
+  EXPECT_EQ(all[40][0], std::byte{0});       // a new page
+  EXPECT_EQ(all[2][0], std::byte{1});
+  for (size_t i = 63; i > 16; i -= 2) arena.Free(all[i], 4096);
+  EXPECT_EQ(all[41][0], std::byte{0});
+  EXPECT_EQ(arena.touched(), arena.limit());
+  for (int i = 0; i < 8; ++i) EXPECT_LT(arena.Allocate(4096), all[16]);
+  EXPECT_EQ(arena.Allocate(4096), nullptr);
+  arena.SetLimit(uint64_t{1} << 40);
+  EXPECT_EQ(arena.limit(), arena.capacity());
+  EXPECT_EQ(arena.Allocate(48 * 4096), all[16]);
+}
+
 TEST(Arena, MayBeEmpty) {
   Arena arena(0, 64);
   EXPECT_EQ(arena.Allocate(1), nullptr);

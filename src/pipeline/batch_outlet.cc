@@ -29,6 +29,7 @@ void LogReplaced(const QuarantinedSample& sample) {
 
 BatchOutlet::BatchOutlet(std::mutex& mutex, const Options& options, Reservation slot_memory, Hooks hooks)
     : mutex_(mutex),
+      slot_bytes_(options.slot_bytes),
       slots_(options.slots),
       budget_(options.budget),
       hooks_(std::move(hooks)),
@@ -97,6 +98,8 @@ LoaderReport BatchOutlet::report() const {
   const Lock lock(mutex_);
   LoaderReport report = report_;
   report.stalls = ledger_.report();
+  report.memory.batch_bytes = ring_.made() * slot_bytes_;
+  report.memory.kept_bytes = held_ * slot_bytes_;
   return report;
 }
 

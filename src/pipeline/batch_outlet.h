@@ -82,6 +82,7 @@ class BatchOutlet {
   bool Await(Lock* lock, std::chrono::nanoseconds limit);
 
   std::mutex& mutex_;
+  const uint64_t slot_bytes_;
   const uint64_t slots_;
   const std::string budget_;
   const Hooks hooks_;

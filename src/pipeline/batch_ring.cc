@@ -68,6 +68,11 @@ BatchRing::~BatchRing() {
   state_->idle.wait(lock, [this] { return state_->notifying == 0; });
 }
 
+uint64_t BatchRing::made() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->out + state_->free.size();
+}
+
 std::shared_ptr<MutableByteSpan> BatchRing::TryAcquire() {
   State::SlotMemory slot;
   {

@@ -26,6 +26,9 @@ class BatchRing {
   /// system refuses.
   std::shared_ptr<MutableByteSpan> TryAcquire();
 
+  /// Slots that there are, those that are out and those that wait to be used again.
+  uint64_t made() const;
+
  private:
   struct State;
   std::shared_ptr<State> state_;

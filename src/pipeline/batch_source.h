@@ -100,6 +100,17 @@ struct WorkerReport {
   std::string last_failure;  // why; "" without failures
 };
 
+/// Who holds the memory of a loader now: bytes that the system has given.
+struct MemoryReport {
+  uint64_t budget_bytes = 0;   // its own, or the one that it shares
+  uint64_t loaders = 0;        // that share it; 1: nobody else
+  uint64_t item_bytes = 0;     // of fetched items
+  uint64_t landing_bytes = 0;  // of runs of neighbours in flight
+  uint64_t batch_bytes = 0;    // of batches, those of the program too
+  uint64_t kept_bytes = 0;     // of these, the program's
+  uint64_t account_bytes = 0;  // at most: of the largest sample, keys, states and values of rows, tables of rows
+};
+
 /// What the consumer has received so far and what it cost.
 struct LoaderReport {
   static constexpr size_t kMaxQuarantineEntries = 1000;
@@ -114,7 +125,8 @@ struct LoaderReport {
   std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first ones
   uint64_t quarantined = 0;
   uint64_t odd_images = 0;
-  std::optional<CacheReport> cache;   // if there is one
+  std::optional<CacheReport> cache;  // if there is one
+  MemoryReport memory;
   std::vector<WorkerReport> workers;  // in the order in which they were named, and this process; empty without any
 
   /// The batch was received. part_samples has room for its parts.

@@ -21,12 +21,13 @@ bool Later(const std::unique_ptr<Walker::Task>& a, const std::unique_ptr<Walker:
 
 }  // namespace
 
-Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory)
+Engine::Engine(Runtime& runtime, LoaderPlan plan, EngineMemory memory)
     : runtime_(runtime),
       plan_(std::move(plan)),
       shapes_(ShapesOf(plan_)),
       reads_(plan_.source, plan_.options.cache),
-      fetch_memory_(std::move(fetch_memory)),
+      fetch_memory_(std::move(memory.fetch)),
+      share_(std::move(memory.share)),
       decode_memory_(runtime.decode_memory(), runtime.memory().limit()),
       outlet_(mutex_,
               {.slot_bytes = plan_.slot_bytes,
@@ -35,7 +36,7 @@ Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Rese
                .parts = plan_.source.parts().size(),
                .start = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint}),
                .log_damage = plan_.options.log_damage},
-              std::move(slot_memory),
+              std::move(memory.slots),
               {.cause = [this] { return wait_.Now(); },
                .taken =
                    [this](const Batch& batch) {
@@ -100,9 +101,24 @@ bool Engine::Round(News news) {
   for (std::unique_ptr<Walker::Task>& task : news.decoded) guarded([&] { walker_.OnDecoded(std::move(task)); });
   walker_.OnTaken(news.value_bytes);
   if (news.stopping) return false;
+  ShareMemory();
   guarded([&] { more = walker_.Advance(news.untaken, has_news_); });
   HandOut(walker_.Take());
   return more;
+}
+
+void Engine::ShareMemory() {
+  constexpr uint64_t kStep = uint64_t{1} << 20;  // smaller changes are not worth new sizes
+  constexpr uint64_t kLeastFetchBytes = 8 * kStep;
+  const Fetcher& fetcher = walker_.fetcher();
+  item_bytes_.store(fetcher.touched_items(), std::memory_order_relaxed);
+  landing_bytes_.store(fetcher.touched_landing(), std::memory_order_relaxed);
+  if (share_ == nullptr) return;
+  const uint64_t beside = outlet_.ring().made() * plan_.slot_bytes + plan_.account_bytes;
+  const uint64_t granted = share_->Grant(beside + fetcher.touched_items() + fetcher.touched_landing());
+  const uint64_t left = granted - std::min(granted, beside);
+  walker_.SetFetchMemory(left >= plan_.fetch_bytes ? plan_.fetch_bytes
+                                                   : std::max(kLeastFetchBytes, left / kStep * kStep));
 }
 
 absl::Status Engine::NoMemory() const {
@@ -178,6 +194,11 @@ bool Engine::is_urgent() const {
 LoaderReport Engine::report() const {
   LoaderReport report = outlet_.report();
   report.cache = reads_.report();
+  report.memory.budget_bytes = share_ != nullptr ? plan_.options.shares->bytes() : plan_.options.memory_bytes;
+  report.memory.loaders = share_ != nullptr ? share_->members() : 1;
+  report.memory.item_bytes = item_bytes_.load(std::memory_order_relaxed);
+  report.memory.landing_bytes = landing_bytes_.load(std::memory_order_relaxed);
+  report.memory.account_bytes = plan_.account_bytes;
   return report;
 }
 

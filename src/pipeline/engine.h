@@ -12,19 +12,27 @@
 
 #include "decode/decode_memory.h"
 #include "pipeline/batch_outlet.h"
+#include "pipeline/memory_shares.h"
 #include "pipeline/read_cache.h"
 #include "pipeline/walker.h"
 
 namespace millrace {
+
+/// The part of the process's budget that an Engine has.
+struct EngineMemory {
+  Reservation slots;
+  Reservation fetch;                            // all else; of a loader with a budget of its own
+  std::unique_ptr<MemoryShares::Member> share;  // of one without
+};
 
 /// The machine behind Loader: a thread that walks, the CPU pool's threads that decode, and the consumer, who takes the
 /// batches. All others only say what has happened: the callbacks of the store and of slots, which never wait for the
 /// walk. One mutex guards what is handed over, and nobody works while holding it.
 class Engine final : public Loader {
  public:
-  /// The reservations cover plan.fetch_bytes and the slots; the latter lasts as long as the last batch. Throws what a
-  /// thread or memory that the system refuses throws.
-  Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory);
+  /// The reservation of slots lasts as long as the last batch. Throws what a thread or memory that the system refuses
+  /// throws.
+  Engine(Runtime& runtime, LoaderPlan plan, EngineMemory memory);
   ~Engine() override;
 
   absl::StatusOr<std::optional<Batch>> Next() override { return outlet_.Next(); }
@@ -50,6 +58,7 @@ class Engine final : public Loader {
   void Walk();
   News AwaitNews(bool wait);
   bool Round(News news);
+  void ShareMemory();
   void HandOut(Walker::Output output);
 
   // Others.
@@ -64,6 +73,7 @@ class Engine final : public Loader {
   const std::vector<BatchShape> shapes_;
   const ReadCache reads_;
   const Reservation fetch_memory_;
+  const std::unique_ptr<MemoryShares::Member> share_;
   DecodeMemory decode_memory_;
   std::stop_source stop_;
 
@@ -74,6 +84,8 @@ class Engine final : public Loader {
   std::vector<std::unique_ptr<Walker::Task>> tasks_;  // a heap, the first ones of the first batch on top
   std::vector<std::unique_ptr<RowDecoder>> idle_decoders_;
   Walker::Wait wait_;
+  std::atomic<uint64_t> item_bytes_{0};     // that the system has given for items
+  std::atomic<uint64_t> landing_bytes_{0};  // and for runs in flight
   BatchOutlet outlet_;
   Walker walker_;
   std::thread thread_;

@@ -269,7 +269,8 @@ absl::StatusOr<LoaderExplanation> Explain(const Source& all, LoaderOptions optio
   out.slot_bytes = loader.slot_bytes;
   out.fetch_bytes = loader.fetch_bytes;
   out.reserve_bytes = source.max_item_bytes();
-  out.account_bytes = loader.options.memory_bytes - out.slots * out.slot_bytes - out.fetch_bytes - out.reserve_bytes;
+  out.account_bytes = loader.account_bytes - out.reserve_bytes;
+  out.unused_bytes = loader.unused_bytes;
   out.reach_positions = run.sizes().reach;
   out.reaches_window = out.reach_positions >= std::min(out.samples, out.policy.extent * out.policy.window);
   RETURN_IF_ERROR(run.Run(limits.walked_samples, limits.first_samples));

@@ -54,6 +54,7 @@ struct LoaderExplanation {
   uint64_t fetch_bytes = 0;      // for fetched samples
   uint64_t reserve_bytes = 0;    // for the largest sample, when all else is full
   uint64_t account_bytes = 0;    // the rest: keys and states of the rows of batches, and of tokens the tables of rows
+  uint64_t unused_bytes = 0;     // of the budget, which an epoch of this rank does not need
   uint64_t reach_positions = 0;  // a sample is fetched with those of its neighbours whose turn comes within this
   bool reaches_window = false;   // so that each run of neighbours is one request
 

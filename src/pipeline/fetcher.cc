@@ -21,6 +21,9 @@ constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
 constexpr uint64_t kMaxLeadItems = 32768;
 constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
+// Where all of an epoch fits: what is ahead of it in the next one, and the room for runs in flight, at least.
+constexpr uint64_t kLeastAheadBytes = uint64_t{8} << 20;
+
 void ForEachUnit(const FetchRun& run, absl::FunctionRef<void(const FetchRun::Part&, const FetchRun::Unit&)> call) {
   for (const FetchRun::Part& part : run.parts) {
     call(part, part);
@@ -63,15 +66,36 @@ Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
   // What is kept of small samples beside their bytes is most of what they take.
   const double mean_item = source.mean_item_bytes() + static_cast<double>(FetchedItem::Bookkeeping(0));
   const bool in_runs = options.largest_extent() > 1 || source.tokens() != nullptr;
+  const auto extent_bytes = static_cast<uint64_t>(mean_item * static_cast<double>(options.largest_extent()));
   landing = in_runs ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
   items = options.memory_bytes - landing;
+  uint64_t lead_bytes = std::min(kLeadBytes, items / 2);
+  if (options.epoch_bytes > 0) {
+    // An epoch, with a tenth for uneven sizes and for what units of the arena waste, and the begin of the next one.
+    const uint64_t ahead = std::clamp(options.epoch_bytes / 4, kLeastAheadBytes, kLeadBytes);
+    const uint64_t enough = options.epoch_bytes + options.epoch_bytes / 10 + ahead;
+    const uint64_t runs = std::max(kLeastAheadBytes, 4 * std::min(extent_bytes, kMaxRunBytes));
+    const uint64_t short_landing = std::min(landing, std::max(runs, options.epoch_bytes / 4));
+    whole_epoch = enough <= options.memory_bytes - short_landing;
+    if (whole_epoch) {
+      landing = short_landing;
+      items = enough;
+      lead_bytes = ahead;
+    }
+  }
   max_run = std::min(kMaxRunBytes, landing / 4);
-  const uint64_t lead_bytes = std::min(kLeadBytes, items / 2);
   lead = std::min(kMaxLeadItems, static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean_item));
   // Neighbours that are wanted within `reach` may fill what the lead leaves, with a tenth for uneven sizes.
-  const auto extent_bytes = static_cast<uint64_t>(mean_item * static_cast<double>(options.largest_extent()));
-  const uint64_t reach_bytes = std::max((items - lead_bytes) / 10 * 9, std::min(items / 4, extent_bytes));
+  uint64_t reach_bytes = std::max((items - lead_bytes) / 10 * 9, std::min(items / 4, extent_bytes));
+  if (whole_epoch) reach_bytes = std::max(reach_bytes, options.epoch_bytes + static_cast<uint64_t>(mean_item));
   reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean_item) * options.turns_per_item;
+}
+
+uint64_t Fetcher::NeededBytes(const Options& options, const Source& source) {
+  Options ample = options;
+  ample.memory_bytes = UINT64_MAX / 4;
+  const Sizes sizes(ample, source);
+  return sizes.landing + sizes.items;
 }
 
 Fetcher::Fetcher(const Source& source, const Options& options, Send send)
@@ -79,9 +103,22 @@ Fetcher::Fetcher(const Source& source, const Options& options, Send send)
       options_(options),
       send_(std::move(send)),
       sizes_(options, source),
+      memory_bytes_(options.memory_bytes),
       groups_(options.group_bytes),
       arena_(sizes_.items, Arena::UnitFor(source.mean_item_bytes())),
       landing_(sizes_.landing, 4096) {}
+
+void Fetcher::SetMemory(uint64_t bytes) {
+  bytes = std::min(bytes, options_.memory_bytes);
+  if (bytes == memory_bytes_) return;
+  memory_bytes_ = bytes;
+  Options now = options_;
+  now.memory_bytes = bytes;
+  sizes_ = Sizes(now, source_);
+  arena_.SetLimit(sizes_.items);
+  landing_.SetLimit(sizes_.landing);
+  refused_.reset();  // its run may be longer than what lands now
+}
 
 uint64_t Fetcher::Horizon::max_items(uint64_t extent) const {
   constexpr uint64_t kFirstStepItems = 131072;  // of all its runs: a tenth of a second
@@ -128,7 +165,7 @@ absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& gr
 std::shared_ptr<FetchedItem> Fetcher::NewItem(const FetchRun& run, const FetchRun::Unit& unit) {
   std::vector<PlacedPiece> pieces = PiecesOf(run, unit.rank);
   const uint64_t size = BytesOf(unit, pieces);
-  if (used() + size + FetchedItem::Bookkeeping(pieces.size()) > arena_.capacity()) return nullptr;
+  if (used() + size + FetchedItem::Bookkeeping(pieces.size()) > arena_.limit()) return nullptr;
   ArenaBlock memory;
   if (size > 0 && !(memory = ArenaBlock(&arena_, size))) return nullptr;
   return std::make_shared<FetchedItem>(std::move(memory), std::move(pieces), &bookkeeping_);
@@ -200,7 +237,7 @@ absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& ho
   refused_.reset();
   if (!refused_before) {
     ASSIGN_OR_RETURN(last.run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, asked));
-  } else if (items_ahead > 0 && (last.alone || !hurry) && used() + last.missing > arena_.capacity()) {
+  } else if (items_ahead > 0 && (last.alone || !hurry) && used() + last.missing > arena_.limit()) {
     refused_ = std::move(last);  // as before: to allocate a long run in vain takes long
     return false;
   }

@@ -29,6 +29,7 @@ class Fetcher {
   struct Options {
     uint64_t memory_bytes = 0;      // of all fetched bytes, but for the reserve: one of the largest items
     uint64_t group_bytes = 0;       // beside them, of groups of rows
+    uint64_t epoch_bytes = 0;       // of the items of an epoch that come here, with what is kept of each; 0: who knows
     std::vector<uint64_t> extents;  // of each part of the source
     std::vector<uint64_t> gaps;     // likewise: bytes that cost as much as a request more
     uint64_t turns_per_item = 1;    // as EpochOrder's
@@ -63,11 +64,15 @@ class Fetcher {
   struct Sizes {
     uint64_t landing = 0;  // bytes for runs in flight; the rest of memory_bytes holds items
     uint64_t items = 0;
-    uint64_t max_run = 0;  // bytes
-    uint64_t lead = 0;     // items that should be ahead of the consumer whatever is kept for later
-    uint64_t reach = 0;    // turns ahead within which a neighbour is taken along
+    uint64_t max_run = 0;      // bytes
+    uint64_t lead = 0;         // items that should be ahead of the consumer whatever is kept for later
+    uint64_t reach = 0;        // turns ahead within which a neighbour is taken along
+    bool whole_epoch = false;  // there is room for one: neither more items nor a longer landing would be of use
     Sizes(const Options& options, const Source& source);
   };
+
+  /// Memory that holds an epoch of options.epoch_bytes: more would be of no use.
+  static uint64_t NeededBytes(const Options& options, const Source& source);
 
   /// Whether `other` is fetched along with the one of the horizon, which is `wanted`, where they are neighbours.
   static bool TakesAlong(const Draw& other, const Draw& wanted, const Horizon& horizon, const Sizes& sizes);
@@ -124,6 +129,13 @@ class Fetcher {
   /// A request has ended with this status. The items that became ready by it.
   Items Finish(std::unique_ptr<Request> request, const absl::Status& status);
 
+  /// From now on it takes no more than so many bytes, and no more than memory_bytes of its options.
+  void SetMemory(uint64_t bytes);
+  /// Bytes that the system has given for items and for runs in flight.
+  uint64_t touched_items() const { return arena_.touched(); }
+  uint64_t touched_landing() const { return landing_.touched(); }
+  uint64_t bookkeeping() const { return bookkeeping_; }
+
   /// Nothing is in flight.
   bool idle() const { return requests_ == 0; }
   /// True when the last Fetch was refused for the number of requests, not for memory.
@@ -158,7 +170,8 @@ class Fetcher {
   const Source& source_;
   const Options options_;
   const Send send_;
-  const Sizes sizes_;
+  Sizes sizes_;
+  uint64_t memory_bytes_ = 0;  // of the last SetMemory
   RowGroups groups_;
   Arena arena_;                // of items
   Arena landing_;              // of runs: apart, since its long pieces would find no room between the others

@@ -13,15 +13,22 @@
 namespace millrace {
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const Source& source, LoaderOptions options) {
-  const uint64_t memory = options.memory_bytes;
+  MemoryShares* const shares = options.shares;
   absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
   if (!plan.ok()) return Annotate(plan.status(), source.uri());
   const uint64_t slot_bytes = plan->slots * plan->slot_bytes;
   Reservation slots = runtime.memory().TryReserve(slot_bytes);
-  Reservation fetch = runtime.memory().TryReserve(memory - slot_bytes);
-  if (!slots || !fetch) return NoRoomForLoader(memory, runtime.memory());
+  const uint64_t memory = plan->options.memory_bytes;
+  EngineMemory engine_memory;
+  if (shares != nullptr) {
+    engine_memory.share = shares->Join(plan->fetch_bytes + slot_bytes + plan->account_bytes, slot_bytes);
+  } else {
+    engine_memory.fetch = runtime.memory().TryReserve(memory - slot_bytes - plan->unused_bytes);
+  }
+  if (!slots || (!engine_memory.share && !engine_memory.fetch)) return NoRoomForLoader(memory, runtime.memory());
+  engine_memory.slots = std::move(slots);
   try {
-    return std::make_unique<Engine>(runtime, *std::move(plan), std::move(fetch), std::move(slots));
+    return std::make_unique<Engine>(runtime, *std::move(plan), std::move(engine_memory));
   } catch (const std::exception& error) {  // std::bad_alloc, or no thread
     return LoaderRefused(memory, error);
   }

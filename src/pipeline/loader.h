@@ -20,6 +20,8 @@
 
 namespace millrace {
 
+class MemoryShares;
+
 enum class BadSamples : uint8_t {
   kFail,     // the batch that needs it fails, with the sample's name
   kReplace,  // another sample, chosen by (seed, epoch, sample), takes its place; it is listed in quarantine()
@@ -85,7 +87,8 @@ struct LoaderOptions {
 
   // With what means. None of these changes what is delivered.
   uint64_t memory_bytes =
-      uint64_t{512} << 20;  // of fetched bytes and batches together, also those that the program holds
+      uint64_t{512} << 20;         // of fetched bytes and batches together, also those that the program holds
+  MemoryShares* shares = nullptr;  // from which it has a share, in place of memory_bytes; outlives the loader's making
   DigestOf digest = DigestOf::kNone;
   std::shared_ptr<RangeCache> cache;  // that reads go through; null: there is none
   bool pin = false;                   // what is read stays in the cache, whatever else is read
@@ -105,9 +108,9 @@ class Loader : public BatchSource {
   /// With less memory no loader works, whatever its batches and samples.
   static constexpr uint64_t kLeastMemoryBytes = uint64_t{2} << 20;
 
-  /// Reserves options.memory_bytes of runtime.memory(). Errors: InvalidArgument (options; position of other data, seed
-  /// or policy: FailedPrecondition), ResourceExhausted (a budget that cannot hold two batches: names the one that would
-  /// do).
+  /// Reserves options.memory_bytes of runtime.memory(), or less if the data set needs less. Errors: InvalidArgument
+  /// (options; position of other data, seed or policy: FailedPrecondition), ResourceExhausted (a budget that cannot
+  /// hold two batches: names the one that would do).
   static absl::StatusOr<std::unique_ptr<Loader>> Create(Runtime& runtime, const Source& source, LoaderOptions options);
   /// What Create would refuse about these options, memory apart.
   static absl::Status Check(const Source& source, LoaderOptions options);

@@ -11,6 +11,8 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "pipeline/image_samples.h"
+#include "pipeline/memory_shares.h"
+#include "pipeline/walker.h"
 
 namespace millrace {
 
@@ -19,6 +21,7 @@ namespace {
 // Below this, fetched bytes would not cover the latency of any store.
 constexpr uint64_t kMinFetchBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxSlots = 65536;
+constexpr uint64_t kSharedSlots = 8;      // of a loader that shares its budget, if they fit into a quarter of it
 constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of each row beside the slot is most of it
 // Keeps every product of sizes below 2^63.
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
@@ -83,20 +86,53 @@ absl::Status CheckStart(const LoaderPlan& plan) {
   return absl::OkStatus();
 }
 
+// Those of an epoch that this rank gets. The weights of a mix may prefer any part, so all items count as if they were
+// of the part with the largest ones.
+uint64_t EpochBytes(const LoaderPlan& plan) {
+  const Source& source = plan.source;
+  double bytes = 0;
+  for (size_t part = 0; part < source.parts().size(); ++part) {
+    const double item = source.MeanItemBytesOf(part) + static_cast<double>(FetchedItem::Bookkeeping(0));
+    if (plan.mix) {
+      bytes = std::max(bytes, item * static_cast<double>(plan.mix->length));
+    } else {
+      bytes += item * static_cast<double>(source.SizeOf(part));
+    }
+  }
+  bytes /= static_cast<double>(std::max<uint64_t>(plan.options.world, 1));
+  return bytes < static_cast<double>(kMaxCounted) ? static_cast<uint64_t>(bytes) + 1 : kMaxCounted;
+}
+
 // Splits the budget: a quarter for batches (two at least, which also the program may hold), the rest for fetched bytes.
 absl::Status SplitMemory(LoaderPlan* plan) {
-  const uint64_t memory = plan->options.memory_bytes;
+  uint64_t memory = plan->options.memory_bytes;
   uint64_t most_rows = 0;
   for (const BatchLayout& layout : plan->layouts) most_rows = std::max(most_rows, layout.batch());
   const uint64_t values = CountValues(plan->fields);
   const uint64_t slot = plan->slot_bytes + most_rows * (kRowBookkeeping + values * kValueBookkeeping);
   const uint64_t reserve = plan->source.max_item_bytes();
-  if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
+  const MemoryShares* const shares = plan->options.shares;
+  if (shares != nullptr) memory = shares->NextShare();
+  const auto settle_groups = [&] {
+    if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
+  };
+  settle_groups();
   if (std::max(slot, reserve) > kMaxCounted) {
     return absl::ResourceExhaustedError(fmt::format("no memory budget can hold batches of {} and samples of {}",
                                                     FormatSize(slot), FormatSize(reserve)));
   }
-  const uint64_t least = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes + plan->group_bytes;
+  const uint64_t rest = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes;
+  uint64_t least_slots = 2;
+  if (shares != nullptr) {
+    // However many share it, a program may keep some batches of each.
+    const uint64_t slots = std::clamp<uint64_t>(shares->bytes() / 4 / slot, 2, kSharedSlots);
+    const uint64_t works = rest + (slots - 2) * slot + kMaxGroupBytes + MemoryShares::kLeastBytes;
+    memory = std::min(shares->bytes(), std::max(memory, works));
+    if (memory >= works) least_slots = slots;
+    settle_groups();
+  }
+  plan->options.memory_bytes = memory;
+  const uint64_t least = rest + plan->group_bytes;
   const uint64_t by_groups = plan->source.tokens() != nullptr ? least / 15 : 0;  // grows with the budget
   if (memory < least) {
     return absl::ResourceExhaustedError(
@@ -108,8 +144,15 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   const bool small =
       std::none_of(plan->fields.begin(), plan->fields.end(), is_image) && plan->source.tokens() == nullptr;
   if (values > 0) plan->value_bytes = reserve + std::min(memory / 8, (memory - least) / 2);
-  plan->slots = std::clamp<uint64_t>(memory / 4 / slot, 2, small ? kMaxSmallSlots : kMaxSlots);
+  plan->slots = std::clamp<uint64_t>(memory / 4 / slot, least_slots, small ? kMaxSmallSlots : kMaxSlots);
   plan->fetch_bytes = memory - plan->slots * slot - reserve - plan->group_bytes - plan->value_bytes;
+  plan->account_bytes = memory - plan->slots * plan->slot_bytes - plan->fetch_bytes;
+  plan->epoch_bytes = EpochBytes(*plan);
+  const uint64_t needed = Fetcher::NeededBytes(FetchOptions(*plan), plan->source);
+  plan->unused_bytes = plan->fetch_bytes - std::min(plan->fetch_bytes, needed);
+  // Others may end.
+  if (shares != nullptr) plan->fetch_bytes += shares->bytes() - memory;
+  plan->fetch_bytes = std::min(plan->fetch_bytes, needed);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -26,9 +27,12 @@ struct LoaderPlan {
   uint64_t slot_bytes = 0;            // of the largest
   std::vector<PlannedField> fields;   // of samples; empty: nothing is decoded, or items are rows of tokens
   uint64_t fingerprint = 0;
-  uint64_t fetch_bytes = 0;  // for fetched samples or rows, and what belongs to each of them
-  uint64_t group_bytes = 0;  // for groups of rows
-  uint64_t value_bytes = 0;  // for the values of rows that the consumer has not taken yet
+  uint64_t fetch_bytes = 0;    // for fetched samples or rows, and what belongs to each of them
+  uint64_t unused_bytes = 0;   // of the budget: the items of an epoch need no more than fetch_bytes
+  uint64_t epoch_bytes = 0;    // of the items of an epoch that this rank gets, with what belongs to each of them
+  uint64_t group_bytes = 0;    // for groups of rows
+  uint64_t value_bytes = 0;    // for the values of rows that the consumer has not taken yet
+  uint64_t account_bytes = 0;  // for all but batches and fetched items
   uint64_t slots = 0;
 
   const OrderPolicy& policy() const { return policies.front(); }

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "decode/jpeg_encoder.h"
+#include "pipeline/memory_shares.h"
 #include "pipeline/sample_digest.h"
 #include "store/blocking.h"
 
@@ -456,8 +457,49 @@ TEST_F(LoaderTest, ABudgetBeyondTheAddressSpaceIsRefusedInWords) {
   OpenDataset();
   LoaderOptions options = Options(2);
   options.memory_bytes = uint64_t{1} << 60;
+  options.mix = MixOptions{.length = uint64_t{1} << 50};  // an epoch that needs it
   const absl::Status refused = Loader::Create(runtime, *dataset_, options).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+}
+
+TEST_F(LoaderTest, ASmallDataSetTakesLittleOfALargeBudget) {
+  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{1} << 40});
+  Fill(40);
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.epochs = 3;
+  const LoaderReport little = Drain(*Make(options));
+  options.memory_bytes = uint64_t{1} << 40;
+  const auto loader = Loader::Create(runtime, *dataset_, options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  const uint64_t batches = uint64_t{1} << 38;  // a quarter may be kept by the program
+  EXPECT_LT(runtime.memory().used(), batches + (uint64_t{64} << 20));
+  EXPECT_EQ(Drain(**loader).digest, little.digest);
+  const MemoryReport memory = (*loader)->report().memory;
+  EXPECT_EQ(memory.budget_bytes, uint64_t{1} << 40);
+  EXPECT_EQ(memory.loaders, 1u);
+  EXPECT_GT(memory.item_bytes, 0u);
+  EXPECT_LT(memory.item_bytes, uint64_t{16} << 20);
+  EXPECT_GT(memory.batch_bytes, 0u);
+  EXPECT_EQ(memory.kept_bytes, 0u);
+}
+
+TEST_F(LoaderTest, LoadersWithoutABudgetShareOneAndDeliverTheSame) {
+  Fill(60);
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.epochs = 2;
+  const LoaderReport alone = Drain(*Make(options));
+  MemoryShares shares(runtime_.memory(), uint64_t{48} << 20);
+  options.shares = &shares;
+  std::vector<std::unique_ptr<Loader>> loaders;
+  for (int i = 0; i < 3; ++i) loaders.push_back(Make(options));
+  ASSERT_TRUE(loaders.front()->Next().ok());
+  EXPECT_EQ(loaders.front()->report().memory.loaders, 3u);
+  EXPECT_EQ(loaders.front()->report().memory.budget_bytes, uint64_t{48} << 20);
+  EXPECT_EQ(Drain(*loaders.back()).digest, alone.digest);
+  loaders.pop_back();
+  EXPECT_EQ(Drain(*loaders.back()).digest, alone.digest);
 }
 
 TEST_F(LoaderTest, ABatchThatTheSystemHasNoMemoryForEndsTheLoaderInWords) {
@@ -505,6 +547,7 @@ TEST_F(LoaderTest, LoadersShareTheProcessBudget) {
   OpenDataset();
   LoaderOptions options = Options(2);
   options.memory_bytes = runtime_.memory().limit() / 2 + 1;
+  options.mix = MixOptions{.length = uint64_t{1} << 40};  // an epoch that needs it
   const auto first = Make(options);
   const absl::Status refused = Loader::Create(runtime_, *dataset_, options).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;

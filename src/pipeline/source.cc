@@ -74,7 +74,9 @@ uint64_t Source::max_item_bytes() const {
 }
 
 double Source::MeanItemBytesOf(size_t part) const {
-  return rows_.empty() ? parts_[part].index().mean_span_bytes() : rows_[part]->mean_row_bytes();
+  if (!rows_.empty()) return rows_[part]->mean_row_bytes();
+  const Subset& subset = parts_[part];  // its samples may be larger than those of the whole index
+  return subset.size() == 0 ? 0 : static_cast<double>(subset.total_bytes) / static_cast<double>(subset.size());
 }
 
 double Source::mean_item_bytes() const {

@@ -187,6 +187,32 @@ TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
   }
 }
 
+// As a program does that describes a loader once, and makes it again for other positions.
+TEST_F(StagedLoaderTest, WithFactsItBeginsAnywhere) {
+  const Taken all = Take(*Make(Options(/*epochs=*/2)));
+  std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", Open());
+  const absl::StatusOr<StagedFacts> facts = DescribeStaged(*data, Options());
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->start.ToString().substr(0, 12), "mr3-0-0-0-0-");
+  for (size_t i = 0; i < all.positions.size(); i += 37) {
+    if (i % 2 == 1) RemoveIndexes();
+    LoaderOptions options = Options(/*epochs=*/2);
+    options.start = *Position::Parse(all.positions[i]);
+    const auto loader = StagedLoader::Create(runtime_, data->Again(), options, *facts);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    EXPECT_EQ((*loader)->shapes(), facts->shapes);
+    EXPECT_EQ((*loader)->report().position.ToString(), all.positions[i]);
+    const Taken rest = Take(**loader);
+    EXPECT_TRUE(std::equal(rest.samples.begin(), rest.samples.end(),
+                           all.samples.begin() + static_cast<std::ptrdiff_t>(all.at[i]), all.samples.end()))
+        << all.positions[i];
+  }
+  LoaderOptions other = Options();
+  other.seed = 12;
+  other.start = facts->start;
+  EXPECT_TRUE(absl::IsFailedPrecondition(StagedLoader::Create(runtime_, data->Again(), other, *facts).status()));
+}
+
 TEST_F(StagedLoaderTest, AResumeReadsTheStageAlone) {
   const Taken all = Take(*Make(Options()));
   const std::string last = *std::find_if(all.positions.rbegin(), all.positions.rend(),

@@ -26,8 +26,10 @@ constexpr uint64_t kPieceWork = 1024;
 }  // namespace
 
 Fetcher::Options FetchOptions(const LoaderPlan& plan, std::stop_token stop) {
-  Fetcher::Options options{
-      .memory_bytes = plan.fetch_bytes, .group_bytes = plan.group_bytes, .turns_per_item = plan.options.world};
+  Fetcher::Options options{.memory_bytes = plan.fetch_bytes,
+                           .group_bytes = plan.group_bytes,
+                           .epoch_bytes = plan.epoch_bytes,
+                           .turns_per_item = plan.options.world};
   options.stop = std::move(stop);
   for (const OrderPolicy& policy : plan.policies) options.extents.push_back(policy.extent);
   for (const Subset& part : plan.source.parts()) options.gaps.push_back(part.dataset->store().traits().gap_bytes);

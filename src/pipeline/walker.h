@@ -78,6 +78,10 @@ class Walker {
   void Fail(absl::Status status);
   Output Take() { return std::exchange(output_, Output{}); }
 
+  /// As Fetcher::SetMemory.
+  void SetFetchMemory(uint64_t bytes) { fetcher_.SetMemory(bytes); }
+  const Fetcher& fetcher() const { return fetcher_; }
+
   /// No request and no task is in flight.
   bool idle() const { return fetcher_.idle() && tasks_ == 0; }
 

@@ -61,6 +61,14 @@ std::string S3Exchange::Subject() const {
   return fmt::format("s3://{}/{}", bucket_, key_);
 }
 
+namespace {
+
+// A request that is signed has so many, without a token of a session.
+constexpr size_t kUsualFields = 10;
+constexpr size_t kUsualFieldBytes = 640;
+
+}  // namespace
+
 std::string_view S3Exchange::Header(std::string_view name) const {
   return head_ ? head_->headers.Find(name).value_or("") : std::string_view();
 }
@@ -150,6 +158,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
     request.head.target.append("=").append(UriEncode(value, false));
   }
   request.head.headers = std::move(draft.headers);
+  request.head.headers.Reserve(kUsualFields, kUsualFieldBytes);
   request.head.headers.Add("Host", std::move(address.host));
   if (context_.config.requester_pays) request.head.headers.Add("x-amz-request-payer", "requester");
   request.body = draft.body;

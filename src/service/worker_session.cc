@@ -1,7 +1,6 @@
 #include "service/worker_session.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -32,7 +31,6 @@ constexpr std::chrono::milliseconds kMakeRoom{10'000};
 constexpr std::chrono::milliseconds kSentWithin{500};
 // What functions make of a stream's batches: so many of them are there at a time, one of which is being sent.
 constexpr size_t kMostResults = 2;
-constexpr std::chrono::milliseconds kResultSlice{1};
 
 }  // namespace
 
@@ -49,72 +47,6 @@ HttpReply WorkerReply(const absl::Status& status) {
   HttpReply reply = WorkerReply(500, std::string(ToStd(status.message())).substr(0, kMaxMessage));
   reply.headers.Add(kStatusHeader, std::to_string(static_cast<int>(status.code())));
   return reply;
-}
-
-// ---- Data sets
-
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSpec::Part& part,
-                                                                  const std::stop_token& stop) {
-  RETURN_IF_ERROR(allowed_.Check(part.uri));
-  if (part.labels) RETURN_IF_ERROR(allowed_.Check(part.labels->uri));
-  std::shared_ptr<Entry> entry;
-  {
-    const std::lock_guard lock(mutex_);
-    if (entries_.size() > kMaxUnused) {
-      std::erase_if(entries_, [](const auto& each) { return each.second.use_count() == 1; });
-    }
-    const std::string labels = part.labels ? "\n" + part.labels->uri : "";
-    const std::string classes = part.classes.empty() ? "" : fmt::format("\n\n{}", fmt::join(part.classes, "\n"));
-    std::shared_ptr<Entry>& found = entries_[part.uri + labels + classes];
-    if (found == nullptr) found = std::make_shared<Entry>();
-    entry = found;
-  }
-  const auto is_that = [&part](const Dataset& dataset) {
-    return dataset.index().fingerprint() == part.fingerprint && dataset.index().size() == part.samples &&
-           dataset.labels_id() == part.labels_id && dataset.classes() == part.classes;
-  };
-  std::unique_lock lock(entry->mutex);
-  // A stream that is closed does not wait: it would count as one of the worker's.
-  while (entry->opening && !stop.stop_requested()) entry->changed.wait_for(lock, kSessionSlice);
-  if (stop.stop_requested()) return absl::CancelledError("the session has ended");
-  if (entry->dataset != nullptr && is_that(*entry->dataset)) return entry->dataset;
-  // It was not opened yet, or has changed since.
-  entry->opening = true;
-  lock.unlock();
-  const absl::Cleanup over = [&entry] {
-    const std::lock_guard over_lock(entry->mutex);
-    entry->opening = false;
-    entry->changed.notify_all();
-  };
-  absl::StatusOr<std::shared_ptr<const Dataset>> opened = OpenNow(part);
-  if (opened.ok() && !is_that(**opened)) {
-    opened = absl::FailedPreconditionError(fmt::format(
-        "{} is another data set for the worker than for the trainer: {} samples and fingerprint {:016x}, there {} and "
-        "{:016x}; let both see the same data, and index it again if it has changed",
-        part.uri, (*opened)->index().size(), (*opened)->index().fingerprint(), part.samples, part.fingerprint));
-  }
-  if (opened.ok()) {
-    const std::lock_guard opened_lock(entry->mutex);
-    entry->dataset = *opened;
-  }
-  return opened;
-}
-
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::OpenNow(const StreamSpec::Part& part) {
-  OpenOptions options;
-  options.stop = stop_.get_token();
-  options.labels = part.labels;
-  options.classes = part.classes;
-  try {
-    ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, Dataset::Open(runtime_, stores_, part.uri, options));
-    if (dataset->labels_id() == part.labels_id) return dataset;
-    return absl::FailedPreconditionError(fmt::format(
-        "{}: the labels {} are others for the worker than for the trainer; start the trainer again if they were "
-        "replaced, and let both see the same ones",
-        part.uri, part.labels ? part.labels->uri : "of the data"));
-  } catch (const std::exception& error) {  // std::bad_alloc
-    return absl::ResourceExhaustedError(fmt::format("the worker has too little memory ({})", error.what()));
-  }
 }
 
 // ---- A session
@@ -233,6 +165,7 @@ absl::Status WorkerSession::Serve() {
   std::string().swap(spec_);
   ASSIGN_OR_RETURN(const Source source, OpenSource(*spec));
   RETURN_IF_ERROR(CheckFunction(*spec));
+  const absl::Cleanup gone = [this] { datasets_.releases()->Tell(); };  // the loader, which goes before this
   Supply supply{.source = source,
                 .options = spec->options,
                 .function = spec->function,
@@ -257,6 +190,7 @@ absl::Status WorkerSession::Serve() {
 absl::Status WorkerSession::Begin(Supply& supply) const {
   supply.counted.reset();
   supply.loader.reset();
+  datasets_.releases()->Tell();
   supply.options.start = supply.loader_at = supply.at;
   ASSIGN_OR_RETURN(supply.loader, MakeLoader(supply.source, supply.options));
   supply.counted = counts_.loaders.Count(supply.source.uri(), *supply.loader);
@@ -293,6 +227,7 @@ absl::StatusOr<std::optional<WorkerSession::Supplied>> WorkerSession::Next(Suppl
     if (!batch) return std::nullopt;
     supply.loader_at = batch->position;
     std::erase_if(sent_, [](const std::weak_ptr<void>& each) { return each.expired(); });
+    batch->memory = Releases::Watch(datasets_.releases(), std::move(batch->memory));
     sent_.push_back(batch->memory);
     RETURN_IF_ERROR(ApplyFunction(supply, &*batch));
     const uint32_t crc = ContentsCrc(*batch);
@@ -315,17 +250,20 @@ absl::Status WorkerSession::CheckFunction(const StreamSpec& spec) const {
 // Memory for what a function makes of a batch, twice and at once, so that no two sessions wait for what the other one
 // has. There is some soon if others of this stream are being sent.
 absl::StatusOr<WorkerSession::ResultMemory> WorkerSession::ReserveResults(uint64_t bytes) {
-  for (Time::duration waited{};; waited += kResultSlice) {
+  Time deadline = std::chrono::steady_clock::now() + kSentWithin;
+  for (;;) {
+    const uint64_t seen = datasets_.releases()->count();
     std::erase_if(results_, [](const std::weak_ptr<void>& each) { return each.expired(); });
     if (results_.size() < kMostResults) {
       ResultMemory memory{datasets_.runtime().memory().TryReserve(bytes), {}};
       if (memory.sent) memory.made = datasets_.runtime().memory().TryReserve(bytes);
       if (memory.made) return memory;
-      if (results_.empty() && waited >= kSentWithin) break;
     }
-    if (!results_.empty()) waited = {};  // those are being sent
+    const Time now = std::chrono::steady_clock::now();
+    if (!results_.empty()) deadline = now + kSentWithin;  // those are being sent
+    if (now >= deadline) break;
     if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
-    std::this_thread::sleep_for(kResultSlice);
+    datasets_.releases()->Await(seen, deadline - now, stop_.get_token());
   }
   return absl::ResourceExhaustedError(
       fmt::format("what a function makes of a batch may take {}, which is not left of the worker's memory; give it "
@@ -342,6 +280,7 @@ absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) {
     std::shared_ptr<void> batch;
   };
   const auto results = std::make_shared<Results>();
+  const absl::Cleanup made_gone = [this] { datasets_.releases()->Tell(); };  // which goes with `memory`, before this
   ASSIGN_OR_RETURN(ResultMemory memory, ReserveResults(supply.function->most_bytes));
   results->memory = std::move(memory.sent);
   const uint64_t consumed = batch->epoch == supply.at.epoch ? supply.at.consumed : 0;
@@ -361,8 +300,8 @@ absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) {
   }
   batch->values.push_back({std::string(kFunctionEntry), BatchField::Kind::kBytes, std::move(rows)});
   results->batch = std::move(batch->memory);
-  batch->memory = results;
-  results_.push_back(results);
+  batch->memory = Releases::Watch(datasets_.releases(), results);
+  results_.push_back(batch->memory);
   return absl::OkStatus();
 }
 
@@ -413,7 +352,7 @@ bool WorkerSession::Compress(HttpReply* reply) const {
   packed->bytes = *std::move(made);
   reply->headers.Add(kPlainBytesHeader, std::to_string(bytes));
   reply->body.clear();
-  reply->body.emplace_back(SendBytes{packed->bytes.span(), packed});
+  reply->body.emplace_back(SendBytes{packed->bytes.span(), Releases::Watch(datasets_.releases(), packed)});
   return true;
 }
 
@@ -422,13 +361,16 @@ absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& 
   // Batches of a session that has ended, or of the loader before, may still be on their way for a moment.
   const auto is_there = [](const auto& each) { return !each.expired(); };
   const auto any_sent = [&] { return std::any_of(sent_.begin(), sent_.end(), is_there); };
+  const Time begun = std::chrono::steady_clock::now();
   Time::duration patience = ending_.empty() && !any_sent() ? Time::duration::zero() : kSentWithin;
-  for (Time::duration waited{};; waited += kSessionSlice) {
+  for (;;) {
+    const uint64_t seen = datasets_.releases()->count();
     absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.runtime(), source, options);
     const bool any = any_sent() || std::any_of(ending_.begin(), ending_.end(), is_there);
+    const Time::duration waited = std::chrono::steady_clock::now() - begun;
     if (any && waited < kMakeRoom) patience = waited + kSentWithin;
     if (!absl::IsResourceExhausted(made.status()) || waited >= patience || stop_.stop_requested()) return made;
-    std::this_thread::sleep_for(kSessionSlice);
+    datasets_.releases()->Await(seen, patience - waited, stop_.get_token());
   }
 }
 
@@ -464,12 +406,14 @@ absl::StatusOr<std::optional<Batch>> WorkerSession::NextBatch(Loader& loader) {
     while (!loader.WaitReady(kSessionSlice)) {
       if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
     }
+    const uint64_t seen = datasets_.releases()->count();
     absl::StatusOr<std::optional<Batch>> batch = loader.Next();
-    const bool sending = std::any_of(sent_.begin(), sent_.end(), [](const auto& each) { return !each.expired(); });
+    const bool sending = datasets_.releases()->count() != seen ||
+                         std::any_of(sent_.begin(), sent_.end(), [](const auto& each) { return !each.expired(); });
     if (!absl::IsResourceExhausted(batch.status()) || !sending) return batch;
-    // Batches that are being sent hold all slots. There is no event to wait for: the last copy of a pointer goes.
+    // Batches that are being sent hold all slots.
     if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    datasets_.releases()->Await(seen, kSentWithin, stop_.get_token());
   }
 }
 

@@ -11,15 +11,11 @@
 #include <vector>
 
 #include "net/http_server.h"
-#include "net/runtime.h"
 #include "pipeline/loader.h"
-#include "service/allowed_places.h"
-#include "service/kept_batches.h"
+#include "service/open_datasets.h"
 #include "service/sending_turns.h"
 #include "service/stream_spec.h"
-#include "service/worker.h"
 #include "service/worker_counts.h"
-#include "store/stores.h"
 
 namespace millrace {
 
@@ -27,56 +23,6 @@ namespace millrace {
 HttpReply WorkerReply(int status, std::string text);
 /// The same for an error of a loader.
 HttpReply WorkerReply(const absl::Status& status);
-
-/// The data sets that a worker has open, for all its sessions. Thread-safe.
-class OpenDatasets {
- public:
-  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, const WorkerOptions& options)
-      : runtime_(runtime),
-        allowed_(std::move(allowed)),
-        stores_(stores, allowed_.folders()),
-        cache_(options.cache),
-        functions_(options.functions),
-        kept_(options.kept_bytes) {}
-
-  /// The data set that the trainer sees; may take long, and index it. A stream that is closed meanwhile does not end
-  /// that: the next one of this data set finds it open. PermissionDenied (not below an allowed place), Cancelled (by
-  /// `stop`, while another stream opens it), FailedPrecondition (the worker finds another index at this URI), and the
-  /// errors of Dataset::Open.
-  absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part, const std::stop_token& stop);
-
-  /// Openings end soon, with Cancelled: the worker ends.
-  void Stop() { stop_.request_stop(); }
-  std::stop_token stop_token() const { return stop_.get_token(); }
-
-  Runtime& runtime() const { return runtime_; }
-  Stores& stores() { return stores_; }
-  /// That streams read through; null: there is none.
-  const std::shared_ptr<RangeCache>& cache() const { return cache_; }
-  KeptBatches& kept() { return kept_; }
-  /// Null: none are run.
-  const std::shared_ptr<RowFunctions>& functions() const { return functions_; }
-
- private:
-  static constexpr size_t kMaxUnused = 16;
-  struct Entry {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool opening = false;
-    std::shared_ptr<const Dataset> dataset;
-  };
-  absl::StatusOr<std::shared_ptr<const Dataset>> OpenNow(const StreamSpec::Part& part);
-
-  Runtime& runtime_;
-  const AllowedPlaces allowed_;
-  Stores stores_;  // a view, by which nothing is written beside data
-  const std::shared_ptr<RangeCache> cache_;
-  const std::shared_ptr<RowFunctions> functions_;
-  KeptBatches kept_;
-  std::stop_source stop_;
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI, and that of the labels
-};
 
 /// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the
 /// loader when its request is there, so that memory is bounded by what the loader reserves. Batches leave in order, one

@@ -385,7 +385,7 @@ def test_an_interrupt_ends_a_trial(
     finally:
         run.kill()
         run.wait()
-    assert run.returncode == 1 and not said, (said, errors)
+    assert run.returncode == 130 and not said, (said, errors)
     assert b"s3://bkt/data: interrupted while it was measured" in errors and errors.count(b"\n") == 1
     assert not list(temporary.iterdir())
 

@@ -259,6 +259,44 @@ def test_model_and_cache_of_the_user(millrace: Millrace, tmp_path: Path) -> None
     assert (tmp_path / "cache" / "millrace-cache-1").is_dir()
 
 
+def test_a_page_without_python_is_refused_before_anything_is_measured(millrace: Millrace, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()  # without samples, which would be the next error
+    env = {"MILLRACE_PYTHON": "/bin/false", "PATH": str(tmp_path)}
+    page = tmp_path / "page.html"
+    errors = millrace("bench", tmp_path / "photos", "--html", page, *SHORT, env=env, code=1).stderr.decode()
+    assert "'/bin/false' is no Python of 3.9 or later" in errors and "MILLRACE_PYTHON" in errors and "--json" in errors
+    assert not page.exists()
+    assert b"no Python" not in millrace("bench", tmp_path / "photos", *SHORT, env=env, code=1).stderr
+
+
+def test_a_page_that_fails_leaves_the_figures(millrace: Millrace, tmp_path: Path) -> None:
+    """Another program in the place of Python says that it is one, and draws nothing."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ $# = 2 ] && exit 0\necho "no room" >&2\nexit 3\n')
+    python.chmod(0o755)
+    millrace("synth", tmp_path / "photos", "--count", "20", "--kb", "10")
+    arguments = [tmp_path / "photos", *SHORT, "--threads", "1", "--html", tmp_path / "page.html"]
+    done = millrace("bench", *arguments, env={"MILLRACE_PYTHON": str(python)}, code=1)
+    assert f"page.html was not drawn by '{python}': no room" in done.stderr.decode()
+    assert b"Maximum rate" in done.stdout and b"Page:" not in done.stdout
+
+
+def test_the_names_of_json_stay(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("synth", tmp_path / "photos", "--count", "20", "--kb", "10")
+    report = bench(millrace, tmp_path / "photos", "--threads", "1", "--html", tmp_path / "page.html")
+    assert list(report) == [
+        *("bench_format", "version", "limit", "data", "environment", "settings", "prices", "published", "scenarios"),
+        *("bad_samples", "first_bad_sample"),
+    ]
+    (point,) = report["scenarios"]["d"]["points"]
+    assert list(point) == [
+        *("name", "threads", "data_samples", "data_objects", "data_bytes", "samples_per_second"),
+        *("samples_per_second_per_vcpu", "bytes_per_second", "cpu_seconds_per_1000_samples", "busy_cpus"),
+        *("other_busy_cpus", "gets_per_1000_samples", "model_busy", "batch_p50_ms", "batch_p99_ms", "peak_rss_bytes"),
+        *("seconds", "stalls", "requests", "epoch_requests", "opening", "windows"),
+    ]
+
+
 # In the place of NVIDIA's library: two GPUs, one of which is busy for half of the time.
 DRIVER = """
 #include <stdint.h>
@@ -336,7 +374,7 @@ def test_interrupt_leaves_nothing_behind(millrace_bin: Path, temporary: Path) ->
     servers = [int(pid) for pid in children.read_text().split()]
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=300)
-    assert run.returncode == 1 and b"interrupted" in errors, errors
+    assert run.returncode == 130 and b"interrupted" in errors, errors
     assert not list(temporary.iterdir())
     assert len(servers) == 1 and not Path(f"/proc/{servers[0]}").exists()
 

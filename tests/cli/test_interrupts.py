@@ -146,7 +146,7 @@ def test_an_interrupt_ends_it(
         process.kill()
         process.wait()
     # Those that have nothing to clean up end as the signal ends programs.
-    assert process.returncode == -number or (process.returncode == 1 and b"interrupted" in said), said
+    assert process.returncode == -number or (process.returncode == 128 + number and b"interrupted" in said), said
     assert b"cancel" not in said and said.count(b"\n") <= 1, said
     assert "--dry-run" not in command or not said or b"interrupted; nothing was" in said, said
     assert not [path for path in tmp_path.rglob(".millrace-tmp-*")]

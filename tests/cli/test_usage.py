@@ -49,7 +49,7 @@ LARGEST = 2**64 - 1
         ("fed x", "there is no command 'fed'; did you mean feed?"),
         ("fed x --shuffle none", "there is no command 'fed'; did you mean feed?"),
         ("--region x fed", "there is no command 'fed'; did you mean feed?"),
-        ("frobnicate x", "there is no command 'frobnicate'; the commands are devstore, synth, ls, "),
+        ("frobnicate x", "there is no command 'frobnicate'; the commands are ls, cat, cp, "),
         (
             "checkpoint foo",
             "millrace checkpoint: there is no command 'foo'; the commands are ls, show, verify, diff, cp, export, gc\n",
@@ -77,6 +77,8 @@ def test_help_shows_choices(millrace: Millrace) -> None:
 
 COMMANDS = [
     "",
+    "help",
+    "env",
     "devstore",
     "synth",
     "ls",

@@ -54,7 +54,7 @@ class TestInterrupts:
             result = interrupt(
                 sandbox, ["pack", "s3://in/raw", "s3://out/tar", "--shard-size", "100MiB"], server.env(), ready
             )
-            result.failed(1, "interrupted", "run the same command again")
+            result.failed(130, "interrupted", "run the same command again")
             assert not uploads()
             sandbox.run("inspect", "s3://out/tar", env=server.env()).failed(1, "run the same")
         with devstore(sandbox, tmp_path / "root") as server:
@@ -68,7 +68,7 @@ class TestInterrupts:
         with devstore(sandbox, tmp_path / "root", faults=(f"GET {last} delay-ms=3600000",)) as server:
             target = tmp_path / "tar"
             args = ["pack", "s3://in/raw", target, "--shard-size", "4MiB"]
-            interrupt(sandbox, args, server.env(), (target / "shard-000001.tar").exists).failed(1, "interrupted")
+            interrupt(sandbox, args, server.env(), (target / "shard-000001.tar").exists).failed(130, "interrupted")
         left = {path.name for path in target.rglob("*") if path.is_file()}
         kept = ("shard-", "pack-", "incomplete")  # whole shards, their pieces of the index, and what is being packed
         assert all(name.startswith(kept) for name in left), left
@@ -87,7 +87,7 @@ class TestInterrupts:
             args = [command[0], "s3://b/tar", *(["--output", tmp_path / "x.index"] if len(command) > 1 else [])]
             ready = lambda: f"GET /b/tar/{last}".encode() in seen.read_bytes()  # noqa: E731
             result = interrupt(sandbox, args, server.env(), ready, with_signal=signal.SIGTERM)
-        result.failed(1, "s3://b/tar", "interrupted", "nothing was changed", "run it again")
+        result.failed(143, "s3://b/tar", "interrupted", "nothing was changed", "run it again")
         assert result.out == ""
         left = [path for path in tmp_path.rglob("*") if "index" in path.name and path.is_file()]
         assert not left, left
@@ -108,7 +108,7 @@ class TestInterrupts:
             uri = photos.tar if way == "between" else "s3://b/raw"
             result = interrupt(sandbox, feed_args(uri, state=state, epochs=epochs), server.env(), ready)
         left = read_state(state)
-        result.failed(1, "interrupted", "--resume")
+        result.failed(130, "interrupted", "--resume")
         assert left["position"] in result.err
         report = json.loads(result.out)
         assert {name: report[name] for name in left} == left

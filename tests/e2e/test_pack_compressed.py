@@ -165,7 +165,7 @@ def test_an_interrupt_says_what_it_leaves(photos: Photos, sandbox: Sandbox, tmp_
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
     (folder,) = (tmp_path / "scratch").iterdir()
-    assert process.returncode == 1 and b"run the same command again" in err
+    assert process.returncode == 130 and b"run the same command again" in err
     assert f"; what was unpacked stays in {folder}: the same command uses it".encode() in err
     with devstore(sandbox, tmp_path / "root") as server:
         sandbox.ok(*args, env=server.env())

@@ -218,7 +218,7 @@ def test_an_interrupt_is_continued(photos: Photos, sandbox: Sandbox, tmp_path: P
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
-    assert process.returncode == 1 and b"run the same command again" in err
+    assert process.returncode == 130 and b"run the same command again" in err
     with devstore(sandbox, root) as server:
         assert sandbox.ok(*args, "--json", env=server.env()).json()["kept_shards"] >= 1
     assert oracle.read_tar(out) == photos.samples

@@ -163,6 +163,7 @@ def test_explain_tells_what_rows_hold_and_where_the_memory_goes(sandbox: Sandbox
             + memory["fetch_bytes"]
             + memory["reserve_bytes"]
             + memory["account_bytes"]
+            + memory["unused_bytes"]
         )
         assert parts == memory["bytes"]
     out = sandbox.ok("feed", data, "--tokens", "64:stream", "--explain", "--shuffle", "none").out

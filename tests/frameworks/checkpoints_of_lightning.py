@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import os
 import pathlib
 import subprocess
@@ -72,11 +73,14 @@ def test_hyperparameters_and_objects(tmp_path: pathlib.Path) -> None:
     kept = Model().hparams
     plugin.save_checkpoint({"global_step": 3, "hyper_parameters": kept}, tmp_path / "a.ckpt")
     assert plugin.load_checkpoint(tmp_path / "a.ckpt") == {"global_step": 3, "hyper_parameters": {"width": 3}}
+    plugin.save_checkpoint({"global_step": 3, "path": tmp_path}, tmp_path / "a.ckpt")
+    assert plugin.load_checkpoint(tmp_path / "a.ckpt")["path"] == tmp_path
+    share = fractions.Fraction(1, 3)
     with pytest.raises(millrace.InvalidArgumentError, match="allow_pickle"):
-        plugin.save_checkpoint({"global_step": 3, "path": tmp_path}, tmp_path / "b.ckpt")
+        plugin.save_checkpoint({"global_step": 3, "share": share}, tmp_path / "b.ckpt")
     trusting = millrace.lightning_checkpoints.CheckpointIO(allow_pickle=True)
-    trusting.save_checkpoint({"global_step": 3, "path": tmp_path}, tmp_path / "b.ckpt")
-    assert trusting.load_checkpoint(tmp_path / "b.ckpt")["path"] == tmp_path
+    trusting.save_checkpoint({"global_step": 3, "share": share}, tmp_path / "b.ckpt")
+    assert trusting.load_checkpoint(tmp_path / "b.ckpt")["share"] == share
     with pytest.raises(millrace.InvalidArgumentError, match="pickles"):
         trusting.load_checkpoint(tmp_path / "b.ckpt", weights_only=True)
     plugin.remove_checkpoint(tmp_path / "b.ckpt")

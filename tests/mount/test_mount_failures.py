@@ -79,7 +79,7 @@ def let_read(reader: subprocess.Popen) -> None:
 # ---- The store
 
 
-@says("If the store does not answer within `--timeout`, a program is told `EIO`, and can be killed before that.")
+@says("If the store does not answer within `--timeout`, a program gets `EIO`, and can be killed before that.")
 def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
     with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "10s", env=store.env()):
         with (
@@ -131,7 +131,7 @@ def test_however_many_wait_for_a_store_that_is_away_they_can_be_killed(
             store.process.send_signal(signal.SIGCONT)
 
 
-@says("If the store ends, a program is told `EIO`; once the store is back, it reads on in the file that it has open.")
+@says("If the store ends, a program gets `EIO`; once the store is back, it reads on in the file that it has open.")
 def test_a_store_that_was_killed(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
     port, folder = free_port(), tmp_path / "mnt"
     body = (bucket / "large").read_bytes()
@@ -164,7 +164,7 @@ def test_a_store_that_was_killed(sandbox: Sandbox, bucket: Path, tmp_path: Path)
         assert contents(folder) == contents(bucket)
 
 
-@says("If the store refuses the credentials, a program is told `EACCES`, also by a file that it has open.")
+@says("If the store refuses the credentials, a program gets `EACCES`, also by a file that it has open.")
 def test_revoked_credentials(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
     port, folder = free_port(), tmp_path / "mnt"
     with contextlib.ExitStack() as stack:
@@ -214,7 +214,7 @@ def killable(
 
 
 @says(
-    "If the process of the mount is killed, a program that opens, lists or writes is told `ENOTCONN` until the folder is unmounted, and a read that is waiting fails.",
+    "If the process of the mount is killed, a program that opens, lists or writes gets `ENOTCONN` until the folder is unmounted, and a read that is waiting fails.",
     "If the mount is killed, nothing of a file that was being written appears, and `millrace mount --recover` lists what is left of it.",
 )
 def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
@@ -252,6 +252,27 @@ def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, 
     assert contents(bucket) == before | {"new3000": b"text"}
 
 
+def test_a_program_that_pauses_has_written_all_of_it_to_the_staging_folder(
+    sandbox: Sandbox, store: Server, tmp_path: Path
+) -> None:
+    body, staging = random.Random(8).randbytes(1_500_000), tmp_path / "staging"
+    staging.mkdir()
+
+    def staged() -> list[bytes]:
+        return [path.read_bytes() for path in staging.rglob("*.bytes")]
+
+    with killable(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--staging", staging, env=store.env()) as process:
+        fd = os.open(tmp_path / "mnt" / "new", os.O_CREAT | os.O_WRONLY)
+        for at in range(0, len(body), 10_000):
+            os.write(fd, body[at : at + 10_000])
+        wait_until(lambda: staged() == [body], "the last bytes")  # the file stays open
+        process.kill()
+        process.wait(300)
+        refused(lambda: os.close(fd), errno.ENOTCONN)
+    assert "s3://b/new  " in sandbox.ok("mount", "--recover", "--staging", staging).out
+    assert staged() == [body]
+
+
 # ---- The cache
 
 
@@ -261,7 +282,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
-@says("If the disk of `--cache` is full, no program is told: what the cache lacks comes from the store.")
+@says("If the disk of `--cache` is full, programs see no error: the bytes that the cache lacks come from the store.")
 def test_a_full_cache_disk(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
     for number in range(100):
         (bucket / f"small{number}").write_bytes(random.Random(number).randbytes(20_000))

@@ -280,7 +280,7 @@ def test_extended_attributes_are_kept(place: Place) -> None:
 
 
 @says(
-    "What was listed or looked up is believed for `--metadata-ttl`, and so is that there is nothing of a name.",
+    "Listings and lookups are valid for `--metadata-ttl`, also those that found nothing of a name.",
     "With `--metadata-ttl indefinite`, what was looked up is never asked for again.",
     "With `--metadata-ttl minimal`, what another program writes to the store is seen by the next open or look.",
 )
@@ -446,7 +446,7 @@ def test_mapped(place: Place) -> None:
 
 
 @says(
-    "`fsync` puts what was written on the disk of this machine. It makes an object of it if the file was opened to be appended to, at most each second, and with `--publish-on-fsync TIME` of all files, at most once in that time. To publish takes no more than a twentieth of the time.",
+    "`fsync` puts what was written on the disk of this machine. If the file was opened to be appended to, it also makes an object of it, at most each second. With `--publish-on-fsync TIME` it does so for all files, at most once in that time. To publish takes no more than a twentieth of the time.",
 )
 def test_fsync(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
     with open(place.at("write") / "new", "wb", buffering=0) as file:
@@ -719,7 +719,7 @@ def test_renaming(place: Place) -> None:
 
 
 @says(
-    "If another program replaces the source while it is renamed, the program is told `EBUSY`, and both files stay.",
+    "If another program replaces the source while it is renamed, the program gets `EBUSY`, and both files stay.",
 )
 def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
     # The same rename twice: the first tells how often it looks at the source, the last time before its removal.

@@ -10,9 +10,9 @@ INFO = "millrace_data-0.1.0.dist-info"
 LIBRARY = "millrace_data.libs/libzstd-01234567.so.1"
 
 
-def make(folder: Path) -> Path:
+def make(folder: Path, python: str = "cp311-cp311") -> Path:
     """With a shell script as the command, and the licences of two packages that this machine has."""
-    wheel = folder / "millrace_data-0.1.0-cp311-cp311-manylinux_2_34_x86_64.whl"
+    wheel = folder / f"millrace_data-0.1.0-{python}-manylinux_2_34_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(f"{INFO}/METADATA", "Metadata-Version: 2.4\nName: millrace-data\nVersion: 0.1.0\n\nText\n")
         for name in ("libc6.copyright", "libc-bin.copyright", "LICENSE"):

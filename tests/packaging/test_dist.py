@@ -72,6 +72,14 @@ def test_times_are_those_that_are_asked_for(tmp_path: Path) -> None:
             assert {entry.mtime for entry in archive if entry.isfile()} == {1700000000}, name
 
 
+def test_two_wheels_of_a_platform_give_one_tarball(tmp_path: Path) -> None:
+    """And a bill of materials each."""
+    wheels = [small_wheel.make(tmp_path, python) for python in ("cp311-cp311", "cp312-abi3")]
+    run(tmp_path)
+    assert [path.name for path in tmp_path.glob("millrace-*-linux-*")] == [TARBALL]
+    assert {path.name for path in tmp_path.glob("*.cdx.json")} == {f"{wheel.name}.cdx.json" for wheel in wheels}
+
+
 def test_checksums(dist: Path) -> None:
     done = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(": OK") == 5, done.stdout + done.stderr

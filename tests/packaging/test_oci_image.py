@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def base_system(root: Path, day: int) -> Path:
-    """As debootstrap makes one on a day: with logs, and what is of the machine."""
+    """As mmdebstrap makes one on a day: with logs, and what is of the machine."""
     for name, text in {
         "usr/bin/sh": "#!",
         "etc/shadow": f"root:*:{day}:0:99999:7:::\n",
         "etc/shadow-": f"root:*:{day}:0:99999:7:::\n",
         "etc/hostname": f"machine-{day}\n",
+        "etc/apt/sources.list.d/0000mirror.list": f"deb mirror-{day}\n",
         "var/log/bootstrap.log": f"{day}\n",
         "var/cache/ldconfig/aux-cache": f"{day}\n",
     }.items():
@@ -83,7 +84,9 @@ def test_the_base_system(path: Path) -> None:
     base = Image(path).layers[0]
     names = base.getnames()
     assert {"bin", "usr/bin/sh", "usr/bin/zsh", "etc/shadow", "var/log"} <= set(names)
-    assert not {"etc/hostname", "etc/shadow-", "var/log/bootstrap.log"} & set(names)
+    assert not {"etc/hostname", "etc/apt/sources.list.d/0000mirror.list", "etc/shadow-", "var/log/bootstrap.log"} & set(
+        names
+    )
     assert base.getmember("usr/bin/sh").mode == 0o4755 and base.getmember("usr/bin/zsh").linkname == "usr/bin/sh"
     assert base.getmember("bin").issym()
     shadow = base.extractfile("etc/shadow")

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -21,8 +22,11 @@ from support import binary
 class Worker:
     """A worker in a process of its own."""
 
-    def __init__(self, *options: object, env: dict[str, str], listen: str = "127.0.0.1:0") -> None:
-        command = [str(binary()), "worker", "--listen", listen, "--threads", "2", *map(str, options)]
+    def __init__(
+        self, *options: object, env: dict[str, str], listen: str = "127.0.0.1:0", program: tuple[str, ...] = ()
+    ) -> None:
+        program = program or (str(binary()), "worker")
+        command = [*program, "--listen", listen, "--threads", "2", *map(str, options)]
         if "--memory" not in options:
             command += ["--memory", "1GiB"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
@@ -38,6 +42,14 @@ class Worker:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+class FunctionWorker(Worker):
+    """The same by `python -m millrace.worker`, which runs functions of a module of Python."""
+
+    def __init__(self, *options: object, functions: str, env: dict[str, str]) -> None:
+        program = (sys.executable, "-m", "millrace.worker")
+        super().__init__("--allow-functions", functions, *options, env=env, program=program)
 
 
 OPTIONS: dict[str, Any] = {

@@ -152,10 +152,11 @@ def run_script(
 
 
 def check_script(script: str, *arguments: str, **options: Any) -> str:
-    """Like run_script; the script must succeed and print no trace of a crash. Returns what it printed."""
+    """Like run_script; the script must succeed and print no trace of a crash, nor of a leak. Returns what it printed."""
     result = run_script(script, *arguments, **options)
     assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
-    assert "Traceback" not in result.stderr and "terminate called" not in result.stderr, result.stderr
+    traces = ("Traceback", "terminate called", "nanobind: leaked")
+    assert not any(trace in result.stderr for trace in traces), result.stderr
     return result.stdout
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import copy
 import inspect
 import io
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -165,6 +167,131 @@ def test_arguments_that_are_refused_name_the_remedy(tar: Samples, name: str, rem
             millrace.Loader(tar.uri, size=8, **{name: value})
 
 
+def test_samplers_name_their_own_remedy(tar: Samples) -> None:
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data
+    numbers = range(50)
+    for sampler, remedy in (
+        (data.SubsetRandomSampler([1, 2]), r"where\(samples=dataset.samples\[indices\]\), shuffle=True"),
+        (data.WeightedRandomSampler([1.0] * 50, 20), r"weighted\(weights, epoch_samples=num_samples"),
+        (data.SequentialSampler(numbers), "shuffle=False"),
+        (data.RandomSampler(numbers), "shuffle=True"),
+        (data.distributed.DistributedSampler(numbers, 2, 0), r"leave it out.*set_epoch\(\)"),
+    ):
+        with pytest.raises(millrace.InvalidArgumentError, match=f"takes no sampler: .*{remedy}"):
+            millrace.Loader(tar.uri, size=8, sampler=sampler)
+    batches = data.BatchSampler(data.SequentialSampler(numbers), 8, False)
+    with pytest.raises(millrace.InvalidArgumentError, match="takes no batch_sampler: write batch_size="):
+        millrace.Loader(tar.uri, size=8, batch_sampler=batches)
+
+
+def test_the_remedies_for_samplers_do_it(tar: Samples) -> None:
+    def numbers(data: Any, **options: Any) -> list[int]:
+        loader = millrace.Loader(data, batch_size=8, size=8, output="numpy", **options)
+        return sorted(int(number) for batch in loader for number in batch["sample"])
+
+    whole = millrace.Dataset(tar.uri)
+    dataset = whole[10:30]
+    assert numbers(dataset.where(samples=dataset.samples[[3, 1, 4]]), shuffle=True) == [11, 13, 14]
+    weights = [0.0] * 49 + [1.0]
+    assert numbers(whole.weighted(weights, epoch_samples=20, draws="independent")) == [49] * 20
+
+
+@pytest.mark.parametrize(
+    "make, remedy",
+    [
+        (lambda torch, uri: torch.utils.data.TensorDataset(torch.zeros(9, 3)), "the folder, the bucket or the shards"),
+        (lambda torch, uri: [(torch.zeros(3), 1)] * 9, "stay with torch's DataLoader"),
+        (
+            lambda torch, uri: torch.utils.data.random_split(millrace.Dataset(uri), [0.8, 0.2])[0],
+            r"dataset.split\(train=0.8",
+        ),
+        (
+            lambda torch, uri: torch.utils.data.Subset(millrace.Dataset(uri), [1, 2]),
+            r"where\(samples=dataset.samples\[",
+        ),
+        (lambda torch, uri: torch.utils.data.ConcatDataset([millrace.Dataset(uri)] * 2), "a list of their URIs"),
+        (lambda torch, uri: [millrace.Dataset(uri), millrace.Dataset(uri)], r"a list of their URIs, or millrace.Mix\("),
+        (lambda torch, uri: millrace.torch.MapDataset(uri), "the URI or the Dataset that this one was made with"),
+        (lambda torch, uri: millrace.Loader(uri), "the URI or the Dataset that this one was made with"),
+    ],
+)
+def test_data_sets_of_torch_name_the_remedy(tar: Samples, make: Any, remedy: str) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=f"data must be a Dataset, a Mix or a URI, not .*{remedy}"):
+        millrace.Loader(make(torch, tar.uri), batch_size=8)
+
+
+def test_the_root_of_a_data_set_is_named(tar: Samples) -> None:
+    class ImageFolder:
+        root = "/data/train"
+
+        def __getitem__(self, number: int) -> Any:
+            raise IndexError(number)
+
+    with pytest.raises(TypeError, match="such as '/data/train'"):
+        millrace.Loader(ImageFolder())  # type: ignore[arg-type]
+
+
+def test_data_sets_are_not_added(tar: Samples) -> None:
+    dataset = millrace.Dataset(tar.uri)
+    with pytest.raises(millrace.UnsupportedError, match=r"millrace.Dataset\(\[one.uri, other.uri\]\)"):
+        dataset + dataset
+    for name in ("transform", "target_transform", "root"):
+        with pytest.raises(TypeError, match=f"millrace.Dataset takes no {name}; write "):
+            millrace.Dataset(tar.uri, **{name: None})  # type: ignore[call-overload]
+
+
+def test_batch_size_and_shuffle_by_place(tar: Samples) -> None:
+    loader = millrace.Loader(tar.uri, 8, False, size=8, epochs=1)
+    assert (loader.batch_size, len(loader)) == (8, 7) and "none" in repr(loader)
+    first = loader.peek()
+    assert first is not None and list(first["sample"]) == list(range(8)), "peek has the same options"
+    with pytest.raises(TypeError, match="takes no dataset; write the data set as the first argument"):
+        millrace.Loader(dataset=tar.uri)  # type: ignore[call-arg]
+    with pytest.raises(millrace.InvalidArgumentError, match="batch_size is None.*batch_size=1"):
+        millrace.Loader(tar.uri, batch_size=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not 1; True is 'window', and False is 'none'"):
+        millrace.Loader(tar.uri, shuffle=1)
+    assert "window" in repr(millrace.Loader(tar.uri, shuffle=np.bool_(True), size=8))  # type: ignore[arg-type]
+
+
+def test_attributes_of_a_dataloader(tar: Samples) -> None:
+    """A Loader has what it was given, as torch's DataLoader; what it has not names the remedy."""
+
+    def collate(samples: list[Any]) -> list[Any]:
+        return samples
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader: Any = millrace.Loader(tar.uri, batch_size=8, size=8, num_workers=4, collate_fn=collate)
+    assert (loader.num_workers, loader.pin_memory, loader.timeout, loader.in_order) == (4, False, 0, True)
+    assert loader.collate_fn is collate and loader.generator is loader.worker_init_fn is None
+    with pytest.raises(AttributeError, match=r"has no sampler: set_epoch\(\)"):
+        loader.sampler.set_epoch(3)
+    with pytest.raises(AttributeError, match="has no batch_sampler: batch_size"):
+        _ = loader.batch_sampler.batch_size
+    assert getattr(loader, "sampler", None) is None and not hasattr(loader, "batch_sampler")
+    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
+        _ = loader.nothing
+
+
+def test_copies_are_refused(tar: Samples) -> None:
+    loader = millrace.Loader(tar.uri, batch_size=8, size=8)
+    for use in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(millrace.UnsupportedError, match="a Loader cannot be copied or sent to another process"):
+            use(loader)
+    dataset = millrace.Dataset(tar.uri)
+    assert copy.deepcopy(dataset).keys() == copy.copy(dataset).keys() == dataset.keys()
+
+
+@pytest.mark.parametrize("function", [lambda image: image * 2, lambda image: image.float()])
+def test_a_function_of_an_image_is_no_transform(tar: Samples, function: Any) -> None:
+    loader = millrace.Loader(tar.uri, batch_size=8, size=8, transform=function)
+    with pytest.raises(millrace.TransformError, match=r"gets a sample as a dict: write lambda sample: .*\['image'\]"):
+        next(iter(loader))
+
+
 def test_arguments_as_dataloader_has_them_by_default_pass(tar: Samples) -> None:
     pytest.importorskip("torch")
     from torch.utils.data import DataLoader
@@ -195,10 +322,33 @@ def test_parts_of_the_package_come_by_themselves() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_fsspec_knows_the_protocol_once_the_package_is_imported() -> None:
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import fsspec, millrace",
+        "import millrace, fsspec",
+        "import millrace\nfrom fsspec.core import url_to_fs\nimport fsspec",
+        "import millrace, importlib\nimportlib.reload(millrace)\nimport fsspec",
+    ],
+)
+def test_fsspec_knows_the_protocol_once_the_package_is_imported(imports: str) -> None:
     pytest.importorskip("fsspec")
     program = (
-        "import fsspec, millrace\nassert fsspec.get_filesystem_class('millrace').__module__ == 'millrace.filesystem'\n"
+        f"{imports}\nimport sys\nassert fsspec.get_filesystem_class('millrace').__module__ == 'millrace.filesystem'\n"
+        "assert not any(type(finder).__module__ == 'millrace._file_protocol' for finder in sys.meta_path)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_fsspec_is_not_imported_with_the_package() -> None:
+    program = "import sys, millrace\nassert 'fsspec' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_fsspec_that_is_missing_stays_missing() -> None:
+    program = (
+        "import sys, millrace\nsys.path[:] = []\n"
+        "try:\n    import fsspec\nexcept ModuleNotFoundError as error:\n    assert error.name == 'fsspec'\nelse:\n    raise SystemExit(1)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
+import pickle
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -265,6 +268,39 @@ def test_two_iterators_at_a_time(make: Callable[..., millrace.Loader]) -> None:
     assert keys(taken[1:2] + taken[4:]) + keys(second) == expected[0]
     del first, second
     assert keys(loader) == expected[1]
+
+
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_threads_share_an_iterator(make: Callable[..., millrace.Loader], tar: Samples, epochs: int | None) -> None:
+    """A thread that waits while another one takes the last batch gets none of the next epoch."""
+
+    def take(batches: Any, taken: list[str]) -> None:
+        taken.extend(keys(batches))
+
+    loader = make(seed=3, epochs=epochs)
+    for _ in range(2):
+        batches, taken = iter(loader), list[str]()
+        threads = [threading.Thread(target=take, args=(batches, taken)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(taken) == sorted(tar.pixels)
+
+
+def test_the_length_of_an_iterator(make: Callable[..., millrace.Loader]) -> None:
+    loader = make(shuffle=False)
+    batches = iter(loader)
+    next(batches)
+    assert len(batches) == len(loader) == STEPS, "as of torch, whatever was taken of it"
+    assert len(iter(make(batch_size=64, last="drop", output="numpy"))) == 0
+
+
+def test_an_iterator_is_not_copied(make: Callable[..., millrace.Loader]) -> None:
+    batches = iter(make())
+    for use in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(millrace.UnsupportedError, match=r"iterator.*state_dict\(\)"):
+            use(batches)
 
 
 def test_an_error_ends_a_loader_until_a_state_is_loaded(tar: Samples) -> None:

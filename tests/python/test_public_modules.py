@@ -82,6 +82,31 @@ def test_names_are_those_that_programs_import(name: str) -> None:
         assert pickle.loads(pickle.dumps(value)) is value
 
 
+def test_sources_are_found() -> None:
+    for each, value in shown_by("millrace"):
+        lines = [line for line in inspect.getsource(value).splitlines() if not line.startswith("@")]
+        assert lines[0].startswith((f"class {each}", f"def {each}")), lines[0]
+    assert "def __iter__" in inspect.getsource(millrace.Loader)
+
+    class Derived(millrace.Loader):
+        """A class of a program."""
+
+    assert "A class of a program" in inspect.getsource(Derived), "and not that of the class below it"
+    assert not hasattr(Derived, "__wrapped__")
+
+
+def test_signatures_name_the_arguments() -> None:
+    """Though an error for a former name comes from a __new__ that takes anything."""
+    for kind, first in ((millrace.Loader, "data"), (millrace.Dataset, "uri"), (millrace.Image, "field")):
+        assert next(iter(inspect.signature(kind).parameters)) == first
+
+    class Derived(millrace.Dataset):
+        def __init__(self, folder: str) -> None:
+            super().__init__(folder)
+
+    assert list(inspect.signature(Derived).parameters) == ["folder"]
+
+
 def test_annotations_are_read_by_tools() -> None:
     for each, value in shown_by("millrace"):
         assert typing.get_type_hints(value) is not None, each

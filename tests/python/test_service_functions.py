@@ -22,47 +22,20 @@ import pytest
 import worker_functions
 from millrace._remote_rows import decode
 from millrace.worker import _Functions
-from service_support import OPTIONS, is_late, outcome
+from service_support import OPTIONS, FunctionWorker, is_late, outcome
 from support import Samples
 from token_corpus import write_corpus
 
 MODULE = "worker_functions"
 
 
-class FunctionWorker:
-    """`python -m millrace.worker` in a process of its own."""
-
-    def __init__(self, *options: object, functions: str = MODULE) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "millrace.worker",
-            "--listen",
-            "127.0.0.1:0",
-            "--memory",
-            "1GiB",
-            "--allow-functions",
-            functions,
-            *map(str, options),
-        ]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env={**os.environ, worker_functions.APART: "yes"}
-        )
-        assert self.process.stdout is not None
-        said = re.fullmatch(r"listening on (\S+:\d+)\n", self.process.stdout.readline())
-        assert said
-        self.address = said[1]
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+def function_worker(*options: object, functions: str = MODULE) -> FunctionWorker:
+    return FunctionWorker(*options, functions=functions, env={worker_functions.APART: "yes"})
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[list[FunctionWorker]]:
-    both = [FunctionWorker(), FunctionWorker()]
+    both = [function_worker(), function_worker()]
     yield both
     for worker in both:
         worker.end()
@@ -199,7 +172,7 @@ def test_rows_of_this_process(tar: Samples, addresses: list[str]) -> None:
 
 
 def test_workers_that_are_killed(many: Samples) -> None:
-    both = [FunctionWorker(), FunctionWorker()]
+    both = [function_worker(), function_worker()]
     try:
         local, one = received(many.uri, "noisy", epochs=6)
         options = {**OPTIONS, "memory": "128MiB", "epochs": 6}  # many more batches than can be on their way
@@ -259,7 +232,7 @@ def test_refusals_say_why(
     module = f"only_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{module}.py").write_text("def same(sample):\n    return sample\n")
     monkeypatch.syspath_prepend(tmp_path)
-    other = FunctionWorker("--allow-functions", module, functions="json")
+    other = function_worker("--allow-functions", module, functions="json")
     try:
         for worker, function, why in (
             (native, f"{MODULE}:noisy", "runs no functions"),
@@ -386,7 +359,7 @@ def test_options_without_a_cache_are_refused(option: str) -> None:
 
 
 def test_ends_by_a_signal() -> None:
-    worker = FunctionWorker()
+    worker = function_worker()
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait() == 0
     worker.end()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
+from typing import Any
 
 import millrace
 
@@ -25,11 +28,64 @@ def test_package_is_strictly_typed(tmp_path: pathlib.Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
+def functions_of_stub() -> dict[str, ast.FunctionDef]:
+    """All functions and methods of the stub by their names; properties are no functions of the module."""
+    found = {}
+    for node in ast.parse((PACKAGE / "_core.pyi").read_text()).body:
+        members = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for member in members:
+            if isinstance(member, ast.FunctionDef) and not member.decorator_list:
+                found[prefix + member.name] = member
+    return found
+
+
+def functions_of_module() -> dict[str, ast.FunctionDef]:
+    """The same of the module, as nanobind writes their signatures."""
+
+    def parsed(signature: str) -> ast.FunctionDef:
+        # Neither its types of arrays nor its defaults are Python.
+        text = re.sub(r"\\\d+", "...", re.sub(r"\bndarray\[[^]]*\]", "ndarray", signature))
+        (function,) = ast.parse(f"{text}: ...").body
+        assert isinstance(function, ast.FunctionDef)
+        return function
+
+    places: list[tuple[str, Any]] = [("", millrace._core)]
+    places += [(f"{name}.", each) for name, each in vars(millrace._core).items() if isinstance(each, type)]
+    return {
+        prefix + name: parsed(each.__nb_signature__[0][0])
+        for prefix, place in places
+        for name, each in vars(place).items()
+        if hasattr(each, "__nb_signature__")
+    }
+
+
+def arguments(function: ast.FunctionDef) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
+    """By position, and by name alone: each with whether it has a default."""
+    found = function.args
+    positional = [each.arg for each in (*found.posonlyargs, *found.args)]
+    first = len(positional) - len(found.defaults)
+    return (
+        [(name, index >= first) for index, name in enumerate(positional)],
+        [(each.arg, default is not None) for each, default in zip(found.kwonlyargs, found.kw_defaults, strict=True)],
+    )
+
+
+def test_arguments_of_the_stub_are_those_of_the_module() -> None:
+    stub, module = functions_of_stub(), functions_of_module()
+    assert len(module) > 60 and sorted(stub) == sorted(module)
+    assert {name: arguments(each) for name, each in stub.items()} == {
+        name: arguments(each) for name, each in module.items()
+    }
+
+
 def test_stub_matches_the_module(tmp_path: pathlib.Path) -> None:
-    # A stub can neither name the metaclass of pybind11's classes nor say that one has no constructor.
+    # A stub can neither name the metaclass of nanobind's classes nor say that one has no constructor.
     allowed = ["Batches", "Batches.__init__", "Checkpoint", "Checkpoint.__init__", "Checkpoints"]
     allowed += ["Counts", "Counts.__init__", "CheckpointSave", "CheckpointSave.__init__", "Dataset", "Loader", "Plan"]
-    allowed += ["ReadFile", "Worker", "WriteFile"]
+    allowed += ["ReadFile", "StagedDataset", "Worker", "WriteFile"]
+    # stubtest knows no functions of another type than CPython's; the test above compares these.
+    allowed += [name for name in functions_of_stub() if "." not in name]
     (tmp_path / "allowed").write_text("".join(f"millrace._core.{name}\n" for name in allowed))
     result = mypy("mypy.stubtest", "millrace._core", "--allowlist", "allowed", cwd=tmp_path)
     assert result.returncode == 0, result.stdout
@@ -46,6 +102,9 @@ for batch in loader:
 assert_type(loader.report()["stalls"], dict[str, float])
 assert_type(millrace.Plan(10)[3], int)
 assert_type(len(loader), int)
+millrace.Loader(
+    "p", 8, False, bad_samples="mask", digest="raw", output="torch", last="pad", fields={"mask": millrace.Image("png", interpolation="nearest")}
+)
 """
     )
     result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "good.py", cwd=tmp_path)
@@ -53,3 +112,26 @@ assert_type(len(loader), int)
     (tmp_path / "bad.py").write_text("import millrace\nmillrace.Loader('p', batch=3)\n")
     result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "bad.py", cwd=tmp_path)
     assert result.returncode == 1 and 'Unexpected keyword argument "batch"' in result.stdout
+
+
+def test_texts_that_are_a_choice_are_checked(tmp_path: pathlib.Path) -> None:
+    wrong = [
+        "millrace.Loader('p', shuffle='yes')",
+        "millrace.Loader('p', bad_samples='skip')",
+        "millrace.Loader('p', digest='crc')",
+        "millrace.Loader('p', output='jax')",
+        "millrace.Loader('p', last='keep')",
+        "millrace.Loader('p', normalize='cifar')",
+        "millrace.Plan(10, shuffle='yes')",
+        "millrace.Image(layout='chw')",
+        "millrace.Image(interpolation='linear')",
+        "millrace.Label(kind='str')",
+        "millrace.Boxes('boxes', format='yx')",
+        "millrace.Tokens(8, 'packed')",
+        "millrace.Transfer('cuda', decode='gpu')",
+        "millrace.Dataset('p', index='none')",
+    ]
+    (tmp_path / "bad.py").write_text("\n".join(["import millrace", *wrong]) + "\n")
+    result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "bad.py", cwd=tmp_path)
+    lines = {int(line.split(":")[1]) for line in result.stdout.splitlines() if line.startswith("bad.py:")}
+    assert lines == set(range(2, 2 + len(wrong))), result.stdout

@@ -10,9 +10,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 
+import bare_system
 import pytest
+from artifact_uses import install, python_of, use_tarball, use_wheel, used_by_the_build
+from bare_system import BareSystem, run
+from support import devstore
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).parent
@@ -30,21 +33,25 @@ BASE = {
 OLDEST_GLIBC = (2, 34)  # Amazon Linux 2023 and RHEL 9
 
 
-def run(*command: str | pathlib.Path, timeout: float = 1200, **environment: str) -> str:
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, env=own | environment, timeout=timeout
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result.stdout
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
+    """Both wheels by their tags of Python and ABI."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(ROOT / "scripts/wheel", folder)
+    made = {"-".join(file.stem.split("-")[2:4]): file for file in folder.glob("*.whl")}
+    assert set(made) == {"cp311-cp311", "cp312-abi3"}
+    return made
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("dist")
-    run(ROOT / "scripts/wheel", folder)
-    (made,) = folder.glob("*.whl")
-    return made
+def wheel(wheels: dict[str, pathlib.Path]) -> pathlib.Path:
+    """The one for the Python that runs the tests."""
+    return wheels["cp311-cp311"]
+
+
+@pytest.fixture(params=["cp311-cp311", "cp312-abi3"])
+def each_wheel(wheels: dict[str, pathlib.Path], request: pytest.FixtureRequest) -> pathlib.Path:
+    return wheels[request.param]
 
 
 def needed(file: pathlib.Path) -> set[str]:
@@ -58,9 +65,9 @@ def unpacked_programs(wheel: pathlib.Path, folder: pathlib.Path) -> list[pathlib
     return [file for file in folder.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
 
 
-def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert f"-manylinux_{OLDEST_GLIBC[0]}_{OLDEST_GLIBC[1]}_" in wheel.name  # as docs/install.md says
-    programs = unpacked_programs(wheel, tmp_path)
+def test_all_libraries_are_inside(each_wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert f"-manylinux_{OLDEST_GLIBC[0]}_{OLDEST_GLIBC[1]}_" in each_wheel.name  # as docs/install.md says
+    programs = unpacked_programs(each_wheel, tmp_path)
     bundled = {file.name for file in tmp_path.glob("millrace_data.libs/*")}
     assert {"millrace", *bundled} < {file.name for file in programs}
     for program in programs:
@@ -70,16 +77,17 @@ def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -
     assert {
         "libssl3.copyright",
         "libstb-dev.copyright",
-        "pybind11.copyright",
+        "nanobind.copyright",
+        "robin-map.copyright",
         "fonts-dejavu-core.copyright",
         "LICENSE",
     } < licences
     assert "LGPL-2.1" in licences
 
 
-def test_no_symbol_is_newer_than_the_oldest_system(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_no_symbol_is_newer_than_the_oldest_system(each_wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Also none of libstdc++, whose version is another one on each system: it is inside, and nothing of it is seen from outside."""
-    programs = unpacked_programs(wheel, tmp_path)
+    programs = unpacked_programs(each_wheel, tmp_path)
     assert len(programs) > 10
     for program in programs:
         symbols = run("readelf", "--dyn-syms", "-W", program, LC_ALL="C").splitlines()
@@ -95,6 +103,50 @@ def test_no_symbol_is_newer_than_the_oldest_system(wheel: pathlib.Path, tmp_path
     assert [words[7] for words in defined if len(words) > 7 and words[0][0].isdigit() and words[6] != "UND"] == [
         "PyInit__core"
     ]
+
+
+def interpreter(version: str) -> pathlib.Path | None:
+    """CPython of this version, of the system or of pyenv."""
+    if found := shutil.which(f"python{version}"):
+        return pathlib.Path(found)
+    folder = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    return max(folder.glob(f"{version}.*/bin/python"), default=None)
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
+def test_one_wheel_is_of_all_later_versions(
+    wheels: dict[str, pathlib.Path], version: str, millrace_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """It feeds there what the build feeds with the Python that runs the tests."""
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no CPython {version}")
+    wheel = wheels["cp312-abi3"]
+    assert [path.name for path in unpacked_programs(wheel, tmp_path / "wheel") if "_core" in path.name] == [
+        "_core.abi3.so"
+    ]
+    run(python, "-m", "venv", tmp_path / "venv")
+    bin_folder = tmp_path / "venv/bin"
+    run(bin_folder / "python", "-m", "pip", "install", wheel)
+    program = [bin_folder / "python", "-W", "error", HERE / "wheel_user.py"]
+    inside = run(*program, tmp_path / "inside", PATH=f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
+    path = f"{millrace_bin.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "PYTHONPATH": os.environ["PYTHONPATH"]}
+    outside = run(sys.executable, HERE / "wheel_user.py", tmp_path / "outside", **environment)
+    assert json.loads(inside) == json.loads(outside)
+    (tmp_path / "store/b").mkdir(parents=True)
+    (tmp_path / "store/b/object").write_bytes(b"content")
+    with devstore(tmp_path / "store") as environment:
+        assert json.loads(run(bin_folder / "millrace", "doctor", "--json", "s3://b", **environment))["ok"]
+
+
+def test_two_runs_make_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    """The second one compiles all that the first one has compiled."""
+    made = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        run(ROOT / "scripts/wheel", "--fresh", folder, SOURCE_DATE_EPOCH="1700000000")
+        made.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert len(made[0]) > 0 and made[0] == made[1]
 
 
 BESIDE_TORCH = """
@@ -166,68 +218,30 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     assert 'Unexpected keyword argument "batch"' in said and "Found 1 error" in said, said
 
 
-def mirror() -> tuple[str, str] | None:
-    """Debian's release on this machine, and the mirror that apt takes it from."""
-    release = re.search(r"^VERSION_CODENAME=(\w+)", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)
-    if release is None:
-        return None
-    folder = pathlib.Path("/etc/apt")
-    for file in sorted(folder.glob("sources.list.d/*.sources")):
-        for stanza in re.split(r"\n\s*\n", file.read_text()):
-            fields = dict(re.findall(r"^(\w+):\s*(.*)$", stanza, re.MULTILINE))
-            if release[1] in fields.get("Suites", "").split() and fields.get("URIs"):
-                return release[1], fields["URIs"].split()[0]
-    for file in [folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list"))]:
-        if file.exists() and (
-            found := re.search(rf"^deb (?:\[.*\] )?(\S+) {release[1]} ", file.read_text(), re.MULTILINE)
-        ):
-            return release[1], found[1]
-    return None
+@pytest.mark.parametrize("release", bare_system.RELEASES)
+def test_a_thousand_samples_in_a_bare_system(
+    wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path, release: str
+) -> None:
+    """By the tarball of the command, and by the wheel if the system's Python takes it: fed and mounted as the build does."""
+    run("python3", ROOT / "tools/artifacts.py", "tarball", wheel, tmp_path, SOURCE_DATE_EPOCH="1700000000")
+    (tarball,) = tmp_path.glob("*.tar.gz")
+    outside = used_by_the_build(tmp_path / "user", millrace_bin)
+    with bare_system.made(tmp_path / "root", release) as bare:
+        assert use_tarball(bare, tarball) == outside
+        assert use_wheel(bare, wheel) in (outside, None)
 
 
-def why_no_root() -> str:
-    """Why a bare system cannot be made and entered here; "": it can."""
-    if os.geteuid() != 0:
-        return "making a bare system and entering it need root"
-    if shutil.which("debootstrap") is None:
-        return "debootstrap is not installed"
-    if mirror() is None:
-        return "apt knows no mirror of the release that runs here"
-    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode != 0:
-        return "unshare cannot make namespaces here"
-    return ""
+def test_a_bare_system(wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with bare_system.made(tmp_path / "root", (bare_system.mirror() or ("", ""))[0]) as bare:
+        use_in_bare_system(wheel, bare, millrace_bin, tmp_path)
 
 
-class BareSystem:
-    """Debian's smallest system with Python, in a folder, with a process table of its own."""
-
-    def __init__(self, root: pathlib.Path) -> None:
-        self.root = root
-        release, uri = mirror() or ("", "")
-        run("debootstrap", "--variant=minbase", "--include=python3,python3-venv", release, root, uri)
-
-    def run(self, *command: str) -> str:
-        enter = 'mount -t proc proc "$0/proc" && exec chroot "$0" env -i HOME=/root PATH=/venv/bin:/usr/bin:/bin "$@"'
-        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, self.root, *command)
-
-
-@pytest.fixture
-def bare(tmp_path: pathlib.Path) -> Iterator[BareSystem]:
-    if reason := why_no_root():
-        pytest.skip(reason)
-    yield BareSystem(tmp_path / "root")
-    shutil.rmtree(tmp_path / "root")  # pytest keeps folders of earlier runs; this one is large
-
-
-def test_a_bare_system(
+def use_in_bare_system(
     wheel: pathlib.Path, bare: BareSystem, millrace_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    wheels = bare.root / "wheels"
-    run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--dest", wheels, "numpy")
-    shutil.copy(wheel, wheels)
+    install(wheel, bare, python_of(bare))
     shutil.copy(HERE / "wheel_user.py", bare.root / "user.py")
-    bare.run("python3", "-m", "venv", "/venv")
-    bare.run("pip", "install", "--no-index", "--find-links", "/wheels", "millrace-data")
+    shutil.copy(HERE / "command_user.py", bare.root)
 
     (program,) = bare.root.glob("venv/lib/python3.*/site-packages/millrace/bin/millrace")
     for line in bare.run("ldd", f"/{program.relative_to(bare.root)}").splitlines():

@@ -7,16 +7,15 @@ usage: wheel_user.py FOLDER [CA_FILE]        FOLDER: for its files; CA_FILE: whe
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import millrace
+from command_user import devstore, run, use_devstore
 
 # Of 8 x 8 pixels.
 FILES = {
@@ -32,34 +31,6 @@ FILES = {
     ),
     "png": "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAHklEQVR4nGNkYIhiYGCwYWBAI5kYcAAWqAIMMKA6ABcVAdi2aYQDAAAAAElFTkSuQmCC",
 }
-
-
-def run(*command: str, **environment: str) -> str:
-    result = subprocess.run(["millrace", *command], capture_output=True, text=True, env={**os.environ, **environment})
-    if result.returncode != 0:
-        raise SystemExit(f"millrace {' '.join(command)}: {result.returncode}\n{result.stdout}\n{result.stderr}")
-    return result.stdout
-
-
-@contextlib.contextmanager
-def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
-    """Gives the lines that it prints at the start, as names and values."""
-    server = subprocess.Popen(
-        ["millrace", "devstore", str(root), "--port", "0", *arguments], stdout=subprocess.PIPE, text=True
-    )
-    assert server.stdout is not None
-    said: dict[str, str] = {}
-    try:
-        while "listening on" not in said:
-            line = server.stdout.readline()
-            if not line:
-                raise SystemExit(f"devstore ended; it said {said}")
-            words = line.rpartition(" ")
-            said[words[0].removesuffix(":")] = words[2].strip()
-        yield said
-    finally:
-        server.terminate()
-        server.communicate()
 
 
 def loaded(uri: str, batch_size: int = 16) -> str:
@@ -88,12 +59,7 @@ def trusted(root: pathlib.Path, ca_file: pathlib.Path) -> list[bool]:
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     (folder / "s3" / "bucket").mkdir(parents=True)
-    keys = {
-        "AWS_ACCESS_KEY_ID": "millrace",
-        "AWS_SECRET_ACCESS_KEY": "millrace-secret",
-        "MILLRACE_CACHE": str(folder / "cache"),
-    }
-    os.environ.update(keys)
+    use_devstore(folder)
     found: dict[str, object] = {"version": millrace.__version__, "command": run("--version").strip()}
     with devstore(folder / "s3") as said:
         os.environ["AWS_ENDPOINT_URL"] = said["listening on"]

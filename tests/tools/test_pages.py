@@ -17,7 +17,12 @@ def messages() -> list[str]:
 
 def source() -> str:
     """All code without the breaks between parts of a literal."""
-    files = [*(ROOT / "src").rglob("*.cc"), *(ROOT / "python").rglob("*.cc"), *(ROOT / "python").rglob("*.py")]
+    files = [
+        *(ROOT / "src").rglob("*.cc"),
+        *(ROOT / "src").rglob("*.h"),
+        *(ROOT / "python").rglob("*.cc"),
+        *(ROOT / "python").rglob("*.py"),
+    ]
     text = "\n".join(path.read_text() for path in files if not path.name.endswith(("_test.cc", "_fuzz.cc")))
     return re.sub(r'"\s+f?"', "", text)
 
@@ -31,6 +36,24 @@ def test_each_message_is_in_the_code() -> None:
     code = source()
     assert missing(messages(), code) == []
     assert missing(["no program says ... this"], code)
+
+
+def test_each_variable_is_on_its_page() -> None:
+    """docs/reference/environment.md has all variables of ours that programs read or set, and no others."""
+    page = set(re.findall(r"\bMILLRACE_[A-Z0-9_]+", (ROOT / "docs/reference/environment.md").read_text()))
+    # A channel between our own programs; credentials on their way to git; what only the build and tests set.
+    inner = {
+        "MILLRACE_REPORT_FD",
+        "MILLRACE_GIT_USER",
+        "MILLRACE_GIT_PASSWORD",
+        "MILLRACE_VERSION",
+        "MILLRACE_SHEET_FONT",
+    }
+    found = set(re.findall(r"""["'$]\{?(MILLRACE_[A-Z0-9_]+)""", source())) - inner
+    tests_only = {
+        name for name in found if name.startswith(("MILLRACE_TEST", "MILLRACE_PROCESS_TEST", "MILLRACE_SOURCE_DIR"))
+    }
+    assert page == found - tests_only
 
 
 def test_pictures_are_drawn_by_the_program() -> None:
@@ -49,7 +72,7 @@ def test_links_to_pages_and_headings_exist() -> None:
         return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", head)).strip("-") for head in plain}
 
     wrong = []
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/reference").glob("*.md")]:
         for target, anchor in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", page.read_text()):
             path = page.parent / target if target else page
             if target == "reference/commands.md":  # made from --help

@@ -26,7 +26,7 @@ def test_readme_has_no_figures_of_its_own() -> None:
 
 def subcommands(millrace: Path) -> set[str]:
     told = subprocess.run([millrace, "--help"], capture_output=True, text=True, check=True, timeout=300).stdout
-    return set(re.findall(r"^  ([a-z][a-z-]*)  ", told.partition("\nSubcommands:\n")[2], re.MULTILINE))
+    return set(re.findall(r"^  ([a-z][a-z-]*)  ", told.partition(" commands:\n")[2], re.MULTILINE))
 
 
 def test_each_figure_has_its_command(millrace_bin: Path) -> None:

@@ -12,13 +12,17 @@ from PIL import Image
 from samples import pixels, to_tensor
 from shout import Shout, shout
 from torch.utils.data import (
+    BatchSampler,
     ConcatDataset,
     DataLoader,
+    DistributedSampler,
     RandomSampler,
     SequentialSampler,
     Subset,
     SubsetRandomSampler,
+    WeightedRandomSampler,
     default_collate,
+    random_split,
 )
 
 ALL = list(range(37))
@@ -129,10 +133,22 @@ def _(uri):
     return [sorted(n for image, label in loader for n in label.tolist()) for epoch in range(2)]
 
 
+def all_by_number(dataset):
+    return SubsetRandomSampler(range(len(dataset)))
+
+
+def all_by_weight(dataset):
+    return WeightedRandomSampler([1.0] * len(dataset), len(dataset), replacement=False)
+
+
+def all_ranks(dataset):
+    return DistributedSampler(dataset, num_replicas=1, rank=0)
+
+
 @habit(
     "`sampler=` as it is",
     same="the samples, or an error that says what to write in its place",
-    cases=tuple({"make": make} for make in (RandomSampler, SequentialSampler)),
+    cases=tuple({"make": make} for make in (RandomSampler, SequentialSampler, all_by_number, all_by_weight, all_ranks)),
     result=ALL,
 )
 def _(dataset, make):
@@ -144,6 +160,66 @@ def _(dataset, make):
 def _(uri, dataset, make):
     loader = millrace.Loader(uri, batch_size=8, sampler=make(dataset), size=16, as_tuple=("image", "label"))
     return sorted(n for image, label in loader for n in label.tolist())
+
+
+@habit(
+    "`batch_sampler=` as it is",
+    same="the batches, or an error that says what to write in its place",
+    result=[8, 8, 8, 8, 5],
+)
+def _(dataset):
+    batches = BatchSampler(SequentialSampler(dataset), batch_size=8, drop_last=False)
+    return [len(label) for image, label in DataLoader(dataset, batch_sampler=batches)]
+
+
+@ours(or_explains="batch_sampler.*batch_size=, shuffle= and drop_last=")
+def _(uri, dataset):
+    batches = BatchSampler(SequentialSampler(dataset), batch_size=8, drop_last=False)
+    loader = millrace.Loader(uri, batch_sampler=batches, size=16, as_tuple=("image", "label"))
+    return [len(label) for image, label in loader]
+
+
+@habit("`WeightedRandomSampler(weights, n)`", same="only samples whose weight is not 0, as many as were asked for")
+def _(dataset):
+    weights = [float(number % 2) for number in range(37)]
+    loader = DataLoader(dataset, batch_size=8, sampler=WeightedRandomSampler(weights, 20))
+    labels = [n for image, label in loader for n in label.tolist()]
+    return len(labels), {n % 2 for n in labels} == {1}
+
+
+@ours()
+def _(uri):
+    weights = [float(number % 2) for number in range(37)]
+    drawn = millrace.Dataset(uri).weighted(weights, epoch_samples=20, draws="independent")
+    loader = millrace.Loader(drawn, batch_size=8, size=16, as_tuple=("image", "label"))
+    labels = [n for image, label in loader for n in label.tolist()]
+    return len(labels), {n % 2 for n in labels} == {1}
+
+
+@habit("Batch size and shuffle without names", same="rows, and all samples", result=[[8, 8, 8, 8, 5], ALL])
+def _(dataset):
+    labels = [label for image, label in DataLoader(dataset, 8, True)]
+    return [len(label) for label in labels], sorted(torch.cat(labels).tolist())
+
+
+@ours()
+def _(uri):
+    labels = [label for image, label in millrace.Loader(uri, 8, True, size=16, as_tuple=("image", "label"))]
+    return [len(label) for label in labels], sorted(torch.cat(labels).tolist())
+
+
+@habit("Ask the loader for its arguments", same="what it was given", result=[8, False, 0, False, 0, None, 37, 5, 5])
+def _(dataset):
+    loader = DataLoader(dataset, batch_size=8)
+    arguments = [loader.batch_size, loader.drop_last, loader.num_workers, loader.pin_memory, loader.timeout]
+    return [*arguments, loader.generator, len(loader.dataset), len(loader), len(iter(loader))]
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16)
+    arguments = [loader.batch_size, loader.drop_last, loader.num_workers, loader.pin_memory, loader.timeout]
+    return [*arguments, loader.generator, len(loader.dataset), len(loader), len(iter(loader))]
 
 
 @habit("`generator=` of a seed", same="two runs have one order, or an error that names `seed=`", result=True)
@@ -203,6 +279,42 @@ def _(uri):
         millrace.Dataset(uri)[10:20], batch_size=4, size=16, shuffle=False, as_tuple=("image", "label")
     )
     return [n for image, label in loader for n in label.tolist()]
+
+
+@habit(
+    "A part that `Subset` or `random_split` has made",
+    same="its samples, or an error that says what to write in its place",
+    result=20,
+    cases=tuple(
+        {"part": part}
+        for part in (lambda dataset: Subset(dataset, range(20)), lambda dataset: random_split(dataset, [20, 17])[0])
+    ),
+)
+def _(dataset, part):
+    return sum(len(label) for image, label in DataLoader(part(dataset), batch_size=8))
+
+
+@ours(or_explains=r"dataset\.where\(samples=.*dataset\.split\(train=")
+def _(uri, part):
+    loader = millrace.Loader(part(millrace.Dataset(uri)), batch_size=8, size=16, as_tuple=("image", "label"))
+    return sum(len(label) for image, label in loader)
+
+
+@habit("`random_split` by numbers of samples", same="sizes; the parts have no sample in common", result=[20, 17, 0])
+def _(dataset):
+    train, valid = random_split(dataset, [20, 17])
+    one, other = ({n for image, label in DataLoader(part, 8) for n in label.tolist()} for part in (train, valid))
+    return len(one), len(other), len(one & other)
+
+
+@ours()
+def _(uri):
+    train, valid = millrace.Dataset(uri).split(train=20, valid=17).values()
+    options = {"size": 16, "as_tuple": ("image", "label")}
+    one, other = (
+        {n for image, label in millrace.Loader(part, 8, **options) for n in label.tolist()} for part in (train, valid)
+    )
+    return len(one), len(other), len(one & other)
 
 
 @habit("`ConcatDataset`", same="rows and samples of both", data="few", result=[[4, 2], [0, 0, 1, 1, 2, 2]])

@@ -155,6 +155,44 @@ def _(uri):
     return step, [n for image, label in batches for n in label.tolist()]
 
 
+@habit("`enumerate(loader, 1)`, and `itertools.islice`", same="steps and rows; the next loop has all samples")
+def _(dataset):
+    loader = DataLoader(dataset, batch_size=8, shuffle=True)
+    steps = [(step, len(label)) for step, (image, label) in enumerate(itertools.islice(loader, 3), 1)]
+    return steps, sorted(n for image, label in loader for n in label.tolist())
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=True, as_tuple=("image", "label"))
+    steps = [(step, len(label)) for step, (image, label) in enumerate(itertools.islice(loader, 3), 1)]
+    return steps, sorted(n for image, label in loader for n in label.tolist())
+
+
+@habit("A generator over the loader that is left early", same="rows; the next loop has all samples", result=[24, ALL])
+def _(dataset):
+    loader = DataLoader(dataset, batch_size=8, shuffle=True)
+
+    def labels():
+        for _image, label in loader:
+            yield label
+
+    rows = sum(len(label) for label, _step in zip(labels(), range(3)))
+    return rows, sorted(n for image, label in loader for n in label.tolist())
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=True, as_tuple=("image", "label"))
+
+    def labels():
+        for _image, label in loader:
+            yield label
+
+    rows = sum(len(label) for label, _step in zip(labels(), range(3)))
+    return rows, sorted(n for image, label in loader for n in label.tolist())
+
+
 @habit("`itertools.cycle(loader)`", same="rows of twelve steps", result=[8, 8, 8, 8, 5] * 2 + [8, 8])
 def _(dataset):
     endless = itertools.cycle(DataLoader(dataset, batch_size=8, shuffle=True))

@@ -1,4 +1,4 @@
-#include "mount/write_back.h"
+#include "mount/delayed_files.h"
 
 #include <exception>
 #include <utility>
@@ -7,34 +7,38 @@
 
 namespace millrace {
 
-namespace {
-
-constexpr int kThreads = 8;
-
-}  // namespace
-
-WriteBack::WriteBack(std::chrono::nanoseconds delay, Commit commit)
-    : delay_(std::chrono::duration_cast<Clock::duration>(delay)), commit_(std::move(commit)) {
-  for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
+DelayedFiles::DelayedFiles(std::chrono::nanoseconds delay, int threads, Task task)
+    : delay_(std::chrono::duration_cast<Clock::duration>(delay)), task_(std::move(task)) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
-WriteBack::~WriteBack() {
+DelayedFiles::~DelayedFiles() {
   Stop();
 }
 
-void WriteBack::Add(const std::shared_ptr<WrittenFile>& file) {
+void DelayedFiles::Add(const std::shared_ptr<WrittenFile>& file) {
   const std::lock_guard lock(mutex_);
   AddLocked(file);
 }
 
-void WriteBack::AddLocked(const std::shared_ptr<WrittenFile>& file) {
+void DelayedFiles::AddLocked(const std::shared_ptr<WrittenFile>& file) {
   const auto [place, is_new] = places_.try_emplace(file.get());
   if (!is_new) due_.erase(place->second);
   place->second = due_.emplace(Clock::now() + delay_, file);
   changed_.notify_one();
 }
 
-void WriteBack::Stop() {
+void DelayedFiles::Remove(const WrittenFile& file) {
+  std::shared_ptr<WrittenFile> removed;  // its end may wait for the store
+  const std::lock_guard lock(mutex_);
+  const auto place = places_.find(&file);
+  if (place == places_.end()) return;
+  removed = std::move(place->second->second);
+  due_.erase(place->second);
+  places_.erase(place);
+}
+
+void DelayedFiles::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -45,7 +49,7 @@ void WriteBack::Stop() {
   }
 }
 
-void WriteBack::Work() {
+void DelayedFiles::Work() {
   std::unique_lock lock(mutex_);
   while (!stopped_) {
     if (due_.empty()) {
@@ -63,7 +67,7 @@ void WriteBack::Work() {
     lock.unlock();
     bool done = false;
     try {
-      done = commit_(file);
+      done = task_(file);
     } catch (const std::exception& error) {
       LogException("mount", error);
     }

@@ -1,4 +1,4 @@
-#include "mount/write_back.h"
+#include "mount/delayed_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
 
-class WriteBackTest : public ::testing::Test {
+class DelayedFilesTest : public ::testing::Test {
  protected:
   std::shared_ptr<WrittenFile> New(const std::string& key) { return std::make_shared<WrittenFile>(services_, key); }
 
-  // Notes the keys of files as they come. The first `refused` commits have to be tried again.
-  WriteBack::Commit Note(int refused = 0) {
+  // Notes the keys of files as they come. The first `refused` tasks have to be tried again.
+  DelayedFiles::Task Note(int refused = 0) {
     return [this, refused](const std::shared_ptr<WrittenFile>& file) {
       const std::lock_guard lock(mutex_);
       keys_.push_back(file->key());
@@ -43,25 +43,36 @@ class WriteBackTest : public ::testing::Test {
   std::vector<std::string> keys_;
 };
 
-TEST_F(WriteBackTest, AFileIsCommittedAfterTheDelay) {
-  WriteBack back(std::chrono::milliseconds(1), Note());
+TEST_F(DelayedFilesTest, AFileIsCommittedAfterTheDelay) {
+  DelayedFiles back(std::chrono::milliseconds(1), 8, Note());
   back.Add(New("a"));
   back.Add(New("b"));
   EXPECT_THAT(WaitFor(2), UnorderedElementsAre("a", "b"));
 }
 
-TEST_F(WriteBackTest, ACommitThatFailedIsTriedAgain) {
-  WriteBack back(std::chrono::milliseconds(1), Note(3));
+TEST_F(DelayedFilesTest, ACommitThatFailedIsTriedAgain) {
+  DelayedFiles back(std::chrono::milliseconds(1), 8, Note(3));
   back.Add(New("a"));
   EXPECT_THAT(WaitFor(4), ElementsAre("a", "a", "a", "a"));
 }
 
-TEST_F(WriteBackTest, NoneBeginsAfterTheStop) {
-  WriteBack back(std::chrono::hours(1), Note());
+TEST_F(DelayedFilesTest, NoneBeginsAfterTheStop) {
+  DelayedFiles back(std::chrono::hours(1), 8, Note());
   const auto file = New("a");
   back.Add(file);
   back.Stop();
   EXPECT_THAT(WaitFor(0), ElementsAre());
+}
+
+TEST_F(DelayedFilesTest, WhatWasRemovedIsLeftAlone) {
+  DelayedFiles back(std::chrono::milliseconds(50), 1, Note());
+  const auto file = New("a");
+  back.Add(file);
+  back.Remove(*file);
+  back.Remove(*file);
+  EXPECT_EQ(file.use_count(), 1);
+  back.Add(New("b"));
+  EXPECT_THAT(WaitFor(1), ElementsAre("b"));
 }
 
 }  // namespace

@@ -14,25 +14,28 @@
 
 namespace millrace {
 
-/// Files that programs have closed and the store gets some time later (`millrace mount --write-back`).
+/// Files that something is done with some time later, as with those that were closed and the store gets later
+/// (`millrace mount --write-back`).
 ///
-///   WriteBack back(std::chrono::seconds(5), [&](const auto& file) { return Commit(file); });
-///   back.Add(file);  // Commit runs in five seconds, on a thread of `back`
+///   DelayedFiles closed(std::chrono::seconds(5), 8, [&](const auto& file) { return Commit(file); });
+///   closed.Add(file);  // Commit runs in five seconds, on one of eight threads
 ///
 /// Thread-safe.
-class WriteBack {
+class DelayedFiles {
  public:
   /// Returns false if the file has to be tried again after the delay. Called by several threads.
-  using Commit = std::function<bool(const std::shared_ptr<WrittenFile>& file)>;
+  using Task = std::function<bool(const std::shared_ptr<WrittenFile>& file)>;
 
-  WriteBack(std::chrono::nanoseconds delay, Commit commit);
-  ~WriteBack();
-  WriteBack(const WriteBack&) = delete;
-  WriteBack& operator=(const WriteBack&) = delete;
+  DelayedFiles(std::chrono::nanoseconds delay, int threads, Task task);
+  ~DelayedFiles();
+  DelayedFiles(const DelayedFiles&) = delete;
+  DelayedFiles& operator=(const DelayedFiles&) = delete;
 
   /// The delay of the file begins. If it has begun already, it begins again.
   void Add(const std::shared_ptr<WrittenFile>& file);
-  /// Waits for commits that run. No other begins; the files that are left stay with their owner.
+  /// The task does not begin for it any more. One that runs is not stopped.
+  void Remove(const WrittenFile& file);
+  /// Waits for tasks that run. No other begins; the files that are left stay with their owner.
   void Stop();
 
  private:
@@ -43,7 +46,7 @@ class WriteBack {
   void Work();
 
   const Clock::duration delay_;
-  const Commit commit_;
+  const Task task_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Queue due_;

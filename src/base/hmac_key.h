@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+
+#include "base/crypto.h"
+
+namespace millrace {
+
+/// A key of HMAC-SHA-256 that signs many texts: what follows from the key alone is computed once. Not thread-safe.
+class HmacKey {
+ public:
+  explicit HmacKey(ByteSpan key);
+  ~HmacKey();
+  HmacKey(HmacKey&&) noexcept;
+  HmacKey& operator=(HmacKey&&) noexcept;
+
+  /// As HmacSha256 of the key.
+  Sha256Digest Sign(ByteSpan data) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace

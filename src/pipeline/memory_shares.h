@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "base/memory_budget.h"
+
+namespace millrace {
+
+/// The memory that those loaders of a process share which have no budget of their own. It is divided among the ones
+/// that read: each has an equal share, but for what others do not need. A loader that has read ahead before another one
+/// began keeps these bytes until its batches are taken. Until then the other one has what is left, and kLeastBytes in
+/// any case. Thread-safe; its members may outlive it.
+class MemoryShares {
+ public:
+  static constexpr uint64_t kLeastBytes = uint64_t{32} << 20;
+
+  /// `bytes`, or as much as the budget has, which outlives the members.
+  MemoryShares(MemoryBudget& budget, uint64_t bytes);
+
+  uint64_t bytes() const;
+  /// The equal share if one more loader reads.
+  uint64_t NextShare() const;
+
+ private:
+  struct State;
+
+ public:
+  /// A loader that reads, for its life.
+  class Member {
+   public:
+    ~Member();
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+
+    /// The bytes that it may have now, if it has `used`.
+    uint64_t Grant(uint64_t used);
+    /// Loaders that share now, with this one.
+    uint64_t members() const;
+
+   private:
+    friend class MemoryShares;
+    friend struct State;
+    Member(std::shared_ptr<State> state, uint64_t need) : state_(std::move(state)), need_(need) {}
+
+    const std::shared_ptr<State> state_;
+    const uint64_t need_;
+    uint64_t used_ = 0;
+  };
+
+  /// A loader that never has more than `need`, of which `apart` bytes are reserved elsewhere. Null if the process's
+  /// budget has no room for it.
+  std::unique_ptr<Member> Join(uint64_t need, uint64_t apart);
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace millrace
