@@ -148,8 +148,11 @@ std::unique_ptr<CacheFile> CacheFile::InMemory(int memory, uint64_t data_at, con
   return std::unique_ptr<CacheFile>(new CacheFile(memory, data_at, CacheHead{identity, object_bytes}));
 }
 
-uint64_t CacheFile::records_of_block() const {
-  return in_memory() ? kRecordsOfBlockInMemory : kRecordsOfBlock;
+// What so many records take, with what a slab has for holes.
+uint64_t CacheFile::RecordBytes(uint64_t records) const {
+  const uint64_t of_block = in_memory() ? kRecordsOfBlockInMemory : kRecordsOfBlock;
+  const uint64_t of_holes = is_slab() && !in_memory() ? SlabMarginBytes(records) : 0;
+  return (records + of_block - 1) / of_block * kDiskBlock + of_holes;
 }
 
 size_t CacheFile::spans() const {
@@ -264,10 +267,10 @@ absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHint
   {
     const std::lock_guard held(mutex_);
     record = spans_.FreeRecord();
-    if (record == spans_.records() && record % records_of_block() == 0) of_records = 1;
+    if (record == spans_.records()) of_records = RecordBytes(record + 1) - RecordBytes(record);
     own = spans_.OwnBlocks(range);
   }
-  const uint64_t disk_bytes = (own.second - own.first + of_records) * kDiskBlock;
+  const uint64_t disk_bytes = (own.second - own.first) * kDiskBlock + of_records;
   RETURN_IF_ERROR(room.take(disk_bytes));
   absl::Status status = WriteAt(data_fd_, data_at_ + range.offset, bytes, path_);
   if (status.ok()) {
@@ -337,9 +340,8 @@ uint64_t CacheFile::Reclaim() {
     at = end;
   }
   gaps.emplace_back(at, (object_bytes() + kDiskBlock - 1) / kDiskBlock);
-  const uint64_t of_records = (spans_.records() + kRecordsOfBlock - 1) / kRecordsOfBlock;
   const uint64_t before = DiskBytesNow();
-  if (before <= (known + of_records) * kDiskBlock + kEmptyDiskBytes) return 0;
+  if (before <= known * kDiskBlock + RecordBytes(spans_.records()) + kEmptyDiskBytes) return 0;
   for (const auto& [first, end] : gaps) {
     if (!Punch(first, end).ok()) break;
   }
@@ -356,7 +358,7 @@ uint64_t CacheFile::UnlinkIfEmpty() {
     if (!LearnRecords(/*locked=*/true).ok() || spans_.size() > 0) return 0;
     records = spans_.records();
   }
-  const uint64_t taken = kEmptyDiskBytes + (records + records_of_block() - 1) / records_of_block() * kDiskBlock;
+  const uint64_t taken = kEmptyDiskBytes + RecordBytes(records);
   if (in_memory()) {
     unlinked_ = true;
     return taken;
@@ -366,7 +368,8 @@ uint64_t CacheFile::UnlinkIfEmpty() {
     const bool own = fstat(fd_.get(), &info) == 0 && IsAt(fd_.get(), path_);
     if (own && unlink(path_.c_str()) == 0) {
       unlinked_ = true;
-      return std::min(taken, static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes);
+      const uint64_t margin = kFileMarginBytes + (is_slab() ? SlabMarginBytes(records) : 0);
+      return std::min(taken, static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + margin);
     }
   }
   const absl::Status shared = LockInTime(path_, patience_, [&] { return flock(fd_.get(), LOCK_SH | LOCK_NB); });

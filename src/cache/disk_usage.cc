@@ -21,6 +21,7 @@
 #include "cache/cache_format.h"
 #include "cache/room_maker.h"
 #include "cache/shared_file.h"
+#include "cache/span_reader.h"
 
 namespace millrace {
 
@@ -52,9 +53,7 @@ uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t f
       struct stat info {};
       if (++files % kFilesOfStep == 0) tell(files);
       if (!cache_format::IsFileName(name, file->path().filename().native())) continue;
-      if (lstat(file->path().c_str(), &info) == 0) {
-        bytes += static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
-      }
+      if (lstat(file->path().c_str(), &info) == 0) bytes += CountedBytes(file->path(), info);
     }
   }
   return bytes;
@@ -101,6 +100,19 @@ absl::Status CountAgain(const std::string& folder, int fd) {
 }
 
 }  // namespace
+
+uint64_t CountedBytes(const std::string& path, const struct stat& info) {
+  const uint64_t counted = static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
+  const auto size = static_cast<uint64_t>(info.st_size);
+  const uint64_t records_at = cache_format::RecordsAt(cache_format::kSlabBytes);
+  if (size <= records_at) return counted;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  std::string head(cache_format::kHeadBytes, '\0');
+  if (!fd || !ReadAt(fd.get(), 0, AsWritableBytes(head), path).ok()) return counted;
+  const absl::StatusOr<CacheHead> found = cache_format::DecodeHead(AsBytes(head));
+  if (!found.ok() || !cache_format::IsSlab(found->identity)) return counted;  // a very large object
+  return counted + SlabMarginBytes((size - records_at) / cache_format::kRecordBytes);
+}
 
 absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono::milliseconds patience) {
   const std::string lock_path = folder + "/lock";

@@ -72,8 +72,9 @@ std::optional<uint64_t> UnlinkUnused(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   struct stat info {};
   if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &info) != 0) return std::nullopt;
+  const uint64_t counted = CountedBytes(path, info);
   if (info.st_nlink == 0 || unlink(path.c_str()) != 0) return std::nullopt;
-  return static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
+  return counted;
 }
 
 RoomMaker::RoomMaker(Hooks hooks) : hooks_(std::move(hooks)), rng_(kDrawDomain) {}

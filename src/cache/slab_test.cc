@@ -58,9 +58,12 @@ class SlabTest : public ::testing::Test {
     std::string into(range.length, '?');
     return cache.Read(identity, range, {}, AsWritableBytes(into)) ? into : "";
   }
+  // With what the file system notes of the holes: it does so when it writes the blocks.
   uint64_t DiskBytes() const {
     uint64_t bytes = 0;
     for (const std::string& path : Files()) {
+      const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      fsync(file.get());
       struct stat info {};
       if (stat(path.c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
     }
@@ -141,8 +144,10 @@ TEST_F(SlabTest, PlacesAreUsedAgain) {
     const absl::StatusOr<CacheSummary> summary = SummarizeCache(folder_.path(), {});
     ASSERT_TRUE(summary.ok()) << summary.status();
     const double share = static_cast<double>(DiskBytes()) / static_cast<double>(summary->cached_bytes);
-    const double of_heads = 16384.0 * slabs / kBound;
-    EXPECT_LE(share, (equal ? 1.03 : 1.05) + of_heads) << summary->cached_bytes;
+    // Of the heads, records and holes of each slab. Where a slab has few objects, few places suit.
+    const double beside = 16384.0 * slabs / static_cast<double>(summary->cached_bytes);
+    const double of_blocks = equal ? 0.03 : slabs == 1 ? 0.05 : 0.08;
+    EXPECT_LE(share, 1 + of_blocks + beside) << summary->cached_bytes;
     EXPECT_GE(static_cast<double>(summary->cached_bytes), 0.9 * kBound);
     EXPECT_EQ(Files().size(), static_cast<size_t>(slabs));
     fs::remove_all(folder_ / "millrace-cache-1");
