@@ -148,11 +148,14 @@ std::unique_ptr<CacheFile> CacheFile::InMemory(int memory, uint64_t data_at, con
   return std::unique_ptr<CacheFile>(new CacheFile(memory, data_at, CacheHead{identity, object_bytes}));
 }
 
-// What so many records take, with what a slab has for holes.
 uint64_t CacheFile::RecordBytes(uint64_t records) const {
   const uint64_t of_block = in_memory() ? kRecordsOfBlockInMemory : kRecordsOfBlock;
-  const uint64_t of_holes = is_slab() && !in_memory() ? SlabMarginBytes(records) : 0;
-  return (records + of_block - 1) / of_block * kDiskBlock + of_holes;
+  return (records + of_block - 1) / of_block * kDiskBlock;
+}
+
+// Counted for a range beside its blocks.
+uint64_t CacheFile::MarginBytes(ByteRange range) const {
+  return is_slab() && !in_memory() ? SlabMarginBytes(range.length) : 0;
 }
 
 size_t CacheFile::spans() const {
@@ -270,7 +273,7 @@ absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHint
     if (record == spans_.records()) of_records = RecordBytes(record + 1) - RecordBytes(record);
     own = spans_.OwnBlocks(range);
   }
-  const uint64_t disk_bytes = (own.second - own.first) * kDiskBlock + of_records;
+  const uint64_t disk_bytes = (own.second - own.first) * kDiskBlock + of_records + MarginBytes(range);
   RETURN_IF_ERROR(room.take(disk_bytes));
   absl::Status status = WriteAt(data_fd_, data_at_ + range.offset, bytes, path_);
   if (status.ok()) {
@@ -306,7 +309,7 @@ absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range, std::optional<
   const auto [first, end] = spans_.OwnBlocks(range);
   RETURN_IF_ERROR(Punch(first, end));
   RETURN_IF_ERROR(SetRecord(found->record, std::nullopt));
-  return IsRemoved() ? 0 : (end - first) * kDiskBlock;
+  return IsRemoved() ? 0 : (end - first) * kDiskBlock + MarginBytes(range);
 }
 
 // Somebody may have removed the whole folder, and the count of its bytes began again.
@@ -336,12 +339,12 @@ uint64_t CacheFile::Reclaim() {
     const uint64_t first = span.range.offset / kDiskBlock;
     const uint64_t end = (span.range.end() + kDiskBlock - 1) / kDiskBlock;
     if (first > at) gaps.emplace_back(at, first);
-    known += end - std::max(first, at);
+    known += (end - std::max(first, at)) * kDiskBlock + MarginBytes(span.range);
     at = end;
   }
   gaps.emplace_back(at, (object_bytes() + kDiskBlock - 1) / kDiskBlock);
   const uint64_t before = DiskBytesNow();
-  if (before <= known * kDiskBlock + RecordBytes(spans_.records()) + kEmptyDiskBytes) return 0;
+  if (before <= known + RecordBytes(spans_.records()) + kEmptyDiskBytes) return 0;
   for (const auto& [first, end] : gaps) {
     if (!Punch(first, end).ok()) break;
   }
@@ -368,8 +371,7 @@ uint64_t CacheFile::UnlinkIfEmpty() {
     const bool own = fstat(fd_.get(), &info) == 0 && IsAt(fd_.get(), path_);
     if (own && unlink(path_.c_str()) == 0) {
       unlinked_ = true;
-      const uint64_t margin = kFileMarginBytes + (is_slab() ? SlabMarginBytes(records) : 0);
-      return std::min(taken, static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + margin);
+      return std::min(taken, static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes);
     }
   }
   const absl::Status shared = LockInTime(path_, patience_, [&] { return flock(fd_.get(), LOCK_SH | LOCK_NB); });

@@ -145,6 +145,7 @@ class CacheFile {
   uint64_t SlabBytes() const { return is_slab() ? head_.object_bytes : 0; }
   bool in_memory() const { return !fd_; }
   uint64_t RecordBytes(uint64_t records) const;
+  uint64_t MarginBytes(ByteRange range) const;
   uint64_t PlaceOf(uint32_t record) const;
   uint64_t DiskBytesNow() const;
   bool IsRemoved() const;

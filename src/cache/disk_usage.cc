@@ -111,7 +111,8 @@ uint64_t CountedBytes(const std::string& path, const struct stat& info) {
   if (!fd || !ReadAt(fd.get(), 0, AsWritableBytes(head), path).ok()) return counted;
   const absl::StatusOr<CacheHead> found = cache_format::DecodeHead(AsBytes(head));
   if (!found.ok() || !cache_format::IsSlab(found->identity)) return counted;  // a very large object
-  return counted + SlabMarginBytes((size - records_at) / cache_format::kRecordBytes);
+  const uint64_t records = (size - records_at) / cache_format::kRecordBytes;
+  return records == 0 ? counted : counted + records * SlabMarginBytes(counted / records);
 }
 
 absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono::milliseconds patience) {

@@ -17,13 +17,13 @@ namespace millrace {
 inline constexpr uint64_t kStatBlockBytes = 512;
 /// Counted for each file beside its blocks: for what the file system may come to note of its holes.
 inline constexpr uint64_t kFileMarginBytes = 4096;
-/// The same for a slab with so many records, beside kFileMarginBytes: it has a hole wherever nothing lies.
-constexpr uint64_t SlabMarginBytes(uint64_t records) {
-  constexpr uint64_t kRecordsOfMargin = 256;
-  return (records + kRecordsOfMargin - 1) / kRecordsOfMargin * kFileMarginBytes;
+/// The same for each range of a slab, of so many bytes: its blocks come and go by themselves, and the file system notes
+/// where they are. A short range shares nearly all of them with its neighbors.
+constexpr uint64_t SlabMarginBytes(uint64_t length) {
+  return length < 6144 ? 16 : 96;
 }
-/// Bytes of the disk that a file of the cache takes, with what is counted beside its blocks. Reads its head if it may be
-/// a slab.
+/// Bytes of the disk that a file of the cache takes, with what is counted beside its blocks. Reads its head if it may
+/// be a slab.
 uint64_t CountedBytes(const std::string& path, const struct stat& info);
 
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is

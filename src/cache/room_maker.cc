@@ -33,6 +33,12 @@ constexpr int kRejectsOfDraw = 8;
 // Without a plan, one in so many ranges that nobody has asked for lately gets room at the cost of others.
 constexpr uint64_t kLottery = 16;
 constexpr uint64_t kMostTurnedAway = 65536;
+// Of places that are free after a removal, so much more or less is the same: a part of what comes.
+constexpr uint64_t kLeastWasteStep = 64;
+constexpr uint64_t kWasteSteps = 64;
+constexpr uint64_t kDiskBlock = 4096;
+// Of what is longer, little of its blocks is lost, however it lies: then it is only the next use that counts.
+constexpr uint64_t kMostFittedBytes = 4 * kDiskBlock;
 constexpr size_t kSlabsAtOnce = 16;
 constexpr size_t kMostPools = 256;
 // What comes to a slab asks for room once for each range that goes.
@@ -244,27 +250,36 @@ absl::StatusOr<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
   return freed;
 }
 
-// Candidates that are as good to remove as the chosen one differ in what they leave: a place that is hardly longer than
-// what comes; or else whole blocks of the disk.
+// Candidates that go before what comes differ in what they leave: a place that is hardly longer, or else whole blocks
+// of the disk. Among those that leave about the same, the one that is needed last goes.
 size_t RoomMaker::LeastWaste(const std::vector<const Candidate*>& all, size_t chosen, const Incoming& incoming) const {
-  if (incoming.place_bytes == 0 && !all[chosen]->file->is_slab()) return chosen;
+  const uint64_t length = incoming.forced ? all[chosen]->range.length : incoming.place_bytes;
+  if (length == 0 || length > kMostFittedBytes || (incoming.forced && !all[chosen]->file->is_slab())) return chosen;
   const uint32_t job = all[chosen]->of.hints.job;
   const JobClock* const clock = policy_.Find(job);
-  const bool own = job > UseHints::kPinned && clock != nullptr && incoming.hints.job == job;
-  if (!own && !incoming.forced) return chosen;
-  const auto is_as_good = [&](const Candidate& candidate) {
-    if (candidate.of.hints.job != job || !candidate.file->is_slab()) return false;
-    return incoming.forced || policy_.Distance(candidate.of.hints, *clock) > policy_.Distance(incoming.hints, *clock);
-  };
+  const bool planned = job > UseHints::kPinned && clock != nullptr;
+  if (!incoming.forced && (!planned || incoming.hints.job != job)) return chosen;
+  const auto distance = [&](const UseHints& hints) { return planned ? policy_.Distance(hints, *clock) : 0; };
+  // When something must go, whatever for, what is needed about as late as the last one.
+  const uint64_t least_distance = incoming.forced ? distance(all[chosen]->of.hints) / 2 : distance(incoming.hints) + 1;
   for (const uint64_t bytes : {incoming.place_bytes, uint64_t{0}}) {
-    std::optional<std::pair<int64_t, size_t>> least;
+    const auto step = static_cast<int64_t>(bytes > 0 ? std::max(kLeastWasteStep, bytes / kWasteSteps) : kDiskBlock);
+    std::optional<size_t> best;
+    std::pair<int64_t, uint64_t> of_best;
     for (size_t i = 0; i < all.size(); ++i) {
       const Candidate& candidate = *all[i];
-      if (!is_as_good(candidate) || (bytes > 0 && candidate.name != incoming.name)) continue;
+      if (candidate.of.hints.job != job || !candidate.file->is_slab()) continue;
+      const uint64_t farness = distance(candidate.of.hints);
+      if (farness < least_distance || (bytes > 0 && candidate.name != incoming.name)) continue;
       const std::optional<int64_t> waste = candidate.file->WasteOfRemoving(candidate.range, bytes);
-      if (waste && (!least || *waste < least->first)) least = std::pair(*waste, i);
+      if (!waste) continue;
+      const std::pair<int64_t, uint64_t> value((*waste - (*waste < 0 ? step - 1 : 0)) / step,
+                                               UseHints::kNever - std::min(farness, UseHints::kNever));
+      if (best && value >= of_best) continue;
+      best = i;
+      of_best = value;
     }
-    if (least) return least->second;
+    if (best) return *best;
   }
   return chosen;
 }

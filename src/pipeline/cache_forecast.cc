@@ -68,8 +68,7 @@ absl::StatusOr<uint64_t> SlabBytesOf(const LoaderPlan& plan, size_t part, const 
   RETURN_IF_ERROR(plan.source.Lookup(unit.first, &sample));
   RETURN_IF_ERROR(plan.source.parts()[part].index().LookupObject(sample.object, &object));
   if (object.size >= cache_format::kSmallBytes || sample.span != ByteRange{0, object.size}) return 0;
-  constexpr uint64_t kRecords = 256;
-  const uint64_t of_record = cache_format::kRecordBytes + SlabMarginBytes(kRecords) / kRecords;
+  const uint64_t of_record = cache_format::kRecordBytes + SlabMarginBytes(object.size);
   return kTexts + object.key.size() + of_record + std::min(kLeft, object.size / kLeftOf);
 }
 
