@@ -109,11 +109,11 @@ class CacheFile {
   /// Adds a small object, in the smallest place that is free. AlreadyExists if it is there, NotFound if the slab was
   /// unlinked.
   absl::Status AddSmall(const SmallObject& small, ByteSpan bytes, const UseHints& hints, const Room& room);
-  /// How badly removing a range serves `bytes` that are to come, 0 if they are of no slab: as CachedSpans::LeftBeside
-  /// has it; or, for none, what it has in blocks of the disk that stay. nullopt if they would not fit there.
+  /// Bytes that removing a range leaves unused. If `bytes` are to come to its place, it is as CachedSpans::LeftBeside
+  /// has it; nullopt if they do not fit. With 0, it is the part of the range in blocks of the disk that stay.
   std::optional<int64_t> WasteOfRemoving(ByteRange range, uint64_t bytes) const;
-  /// Whose a range is: of a slab, as its bytes say; else of the object that the file is of. nullopt if it is damaged
-  /// or gone. `object_bytes`, if not null, becomes the size of the object.
+  /// The owner of a range: in a slab, as its bytes say; else the identity of the file. nullopt if it is
+  /// damaged or gone. `object_bytes`, if not null, becomes the size of the object.
   std::optional<CacheIdentity> OwnerOf(const CachedSpan& span, uint64_t* object_bytes = nullptr) const;
   /// Frees what writers that were killed have left: bytes of the disk that no range has. Returns how many; 0 if this
   /// was done since the file was opened.

@@ -21,7 +21,7 @@ using namespace cache_format;
 
 namespace {
 
-// What was not there, or is not any more, is looked for once more after learning what others have changed.
+// A small object that is not found is looked for once more, after learning the changes of others.
 constexpr int kLooks = 2;
 
 bool AreRight(std::span<const SpanChecksum> checksums, ByteSpan object) {
@@ -32,8 +32,8 @@ bool AreRight(std::span<const SpanChecksum> checksums, ByteSpan object) {
 
 }  // namespace
 
-// The record is the generation: whoever gives the place to another object has zeroed it, or written another one over
-// it, before.
+// The record is the generation: a writer that gives the place to another object has zeroed it, or written another one
+// over it, before.
 bool CacheFile::IsStill(const CachedSpans::Entry& entry) {
   if (in_memory()) {
     const std::lock_guard lock(mutex_);

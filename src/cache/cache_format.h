@@ -99,7 +99,7 @@ struct SmallObject {
   uint32_t tag = 0;
   std::string head;  // its key and ETag, which the bytes of the object follow; the slab has store and tenant
 
-  /// What lies in a slab: whose it is, and the bytes; nullopt if it has no such texts.
+  /// An entry of a slab: its object, and the bytes; nullopt if it has no such texts.
   static std::optional<std::pair<CacheIdentity, ByteSpan>> Decode(ByteSpan entry, CacheIdentity slab);
 };
 

@@ -54,7 +54,7 @@ std::unique_ptr<CacheFile> OpenIfSound(const std::string& path, bool* unsound) {
   return file.ok() ? *std::move(file) : nullptr;
 }
 
-// Of the disk, each has what its bytes and its record take.
+// Each is counted with its bytes and its record.
 absl::Status ForEachSmallObject(const CacheFile& slab, const std::vector<CachedSpan>& spans,
                                 const CachedObjectVisitor& each) {
   for (const CachedSpan& span : spans) {

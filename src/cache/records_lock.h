@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. What is
+/// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. A file
 /// in memory (-1) has no other process to lock out.
 class RecordsLock {
  public:

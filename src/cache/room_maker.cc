@@ -33,15 +33,15 @@ constexpr int kRejectsOfDraw = 8;
 // Without a plan, one in so many ranges that nobody has asked for lately gets room at the cost of others.
 constexpr uint64_t kLottery = 16;
 constexpr uint64_t kMostTurnedAway = 65536;
-// Of places that are free after a removal, so much more or less is the same: a part of what comes.
+// Places that are free after a removal are as good if they differ by less: a number, or a part of the new object.
 constexpr uint64_t kLeastWasteStep = 64;
 constexpr uint64_t kWasteSteps = 64;
 constexpr uint64_t kDiskBlock = 4096;
-// Of what is longer, little of its blocks is lost, however it lies: then it is only the next use that counts.
+// A longer object loses little of its blocks, however it lies: then only the next use counts.
 constexpr uint64_t kMostFittedBytes = 4 * kDiskBlock;
 constexpr size_t kSlabsAtOnce = 16;
 constexpr size_t kMostPools = 256;
-// What comes to a slab asks for room once for each range that goes.
+// An object that comes to a slab asks for room once for each range that goes.
 constexpr uint64_t kDrawOfSlab = 4;
 
 int64_t SteadyMilliseconds() {
@@ -188,7 +188,7 @@ void RoomMaker::Draw(Pool* own, const std::string& own_slab) {
   if (own != nullptr) Trim(*own);
 }
 
-// Of the slab that something is to come to; null if it goes to a file of its own.
+// Candidates of the slab that something is to come to; null if it goes to a file of its own.
 RoomMaker::Pool* RoomMaker::PoolOf(const Incoming& incoming) {
   if (incoming.place_bytes == 0) return nullptr;
   // They keep files open.

@@ -47,8 +47,8 @@ class RoomMaker {
     std::string name;     // of its file
     uint64_t offset = 0;  // or its tag in a slab
     UseHints hints;
-    /// Bytes of the place that it needs in a slab, where places count, and not only blocks of the disk that are free;
-    /// 0: it goes to a file of its own.
+    /// Bytes of the place that it needs in a slab: there, free blocks of the disk are not enough. 0: it goes to a file
+    /// of its own.
     uint64_t place_bytes = 0;
     /// Without a plan: it was asked for not long before, and did not get room or was removed.
     bool proven = false;

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What object `number` holds; its length is drawn, too, unless it is given.
+// The bytes of object `number`; its length is drawn, too, unless it is given.
 std::string ObjectOf(uint64_t number, uint64_t length = 0) {
   Rng rng(number);
   std::string text(length > 0 ? length : 1 + rng.Below(60'000), '\0');
@@ -144,7 +144,7 @@ TEST_F(SlabTest, PlacesAreUsedAgain) {
     const absl::StatusOr<CacheSummary> summary = SummarizeCache(folder_.path(), {});
     ASSERT_TRUE(summary.ok()) << summary.status();
     const double share = static_cast<double>(DiskBytes()) / static_cast<double>(summary->cached_bytes);
-    // Of the heads, records and holes of each slab. Where a slab has few objects, few places suit.
+    // The heads, records and holes of each slab count, too. Where a slab has few objects, few places suit.
     const double of_slabs = 16384.0 * slabs + 96.0 * static_cast<double>(summary->objects);
     const double beside = of_slabs / static_cast<double>(summary->cached_bytes);
     const double of_blocks = equal ? 0.03 : slabs == 1 ? 0.05 : 0.08;
@@ -222,7 +222,7 @@ TEST_F(SlabTest, HitsAreNearTheOptimum) {
   }
 }
 
-// Another process gives the place of an object to one of the same size: neither is taken for the other, and the new one
+// Another process gives the place of an object to one of the same size. Neither is taken for the other, and the new one
 // is not taken for a damaged old one.
 TEST_F(SlabTest, APlaceThatIsAnothersByNowIsNotRead) {
   const auto one = Open(32 << 20);
@@ -266,7 +266,7 @@ TEST_F(SlabTest, OthersLieInFiles) {
   const std::string object = ObjectOf(1, 5000);
   cache->Keep(Of(1), object.size(), 0, AsBytes(object).first(3000));
   cache->Flush();
-  // What has a file stays there.
+  // An object that has a file stays there.
   Keep(*cache, 1, object);
   cache->Flush();
   EXPECT_EQ(Read(*cache, Of(1), {0, 5000}), object);

@@ -56,8 +56,8 @@ absl::StatusOr<uint64_t> BytesOf(const Source& source, uint64_t first, uint64_t 
   return bytes;
 }
 
-// Of a unit that is a whole small object: what its head and its record take, and what its neighbours leave of blocks of
-// the disk, which are used again, but not to the last byte. Else 0.
+// Bytes beside those of a unit that is a whole small object: of its head and its record. Its neighbours also leave some
+// of blocks of the disk, which are used again, but not to the last byte. 0 for other units.
 absl::StatusOr<uint64_t> SlabBytesOf(const LoaderPlan& plan, size_t part, const CacheUnit& unit) {
   constexpr uint64_t kTexts = 36;  // an ETag and the lengths
   constexpr uint64_t kLeft = 768;

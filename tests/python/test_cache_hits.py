@@ -35,13 +35,13 @@ MEMORY = {"global": "6MiB", "window": "12MiB"}
 RAW: dict[str, tuple[int, Callable[[random.Random], int]]] = {
     "4 KB, equal": (6000, lambda _: 4000),
     "4 KB": (6000, lambda rng: rng.randrange(3000, 5200)),
-    "40 KB": (1500, lambda rng: rng.randrange(20_000, 60_000)),
+    "40 KB": (1504, lambda rng: rng.randrange(20_000, 60_000)),
     "150 KB": (800, lambda rng: rng.randrange(100_000, 200_000)),
     "images": (1000, lambda rng: int(min(900e3, max(8e3, rng.lognormvariate(11.4, 0.55))))),
     "images, equal": (600, lambda _: 110_000),
 }
-# Of the bytes that are cached, the disk may take so much: what is beside them counts for more if they are small.
-DISK = {"4 KB, equal": 1.04, "4 KB": 1.06, "40 KB": 1.04, "150 KB": 1.04, "images": 1.04, "images, equal": 1.01}
+# The disk may take so much of the bytes that are cached: what is beside them counts for more if they are small.
+DISK = {"4 KB, equal": 1.04, "4 KB": 1.06, "40 KB": 1.05, "150 KB": 1.04, "images": 1.04, "images, equal": 1.01}
 
 
 @dataclasses.dataclass
