@@ -77,7 +77,7 @@ class CacheFile {
 
   /// Bytes of the disk that Write takes at most for a range of that many.
   static uint64_t DiskBytes(uint64_t length);
-  /// Likewise a file without ranges.
+  /// Those that a file without ranges takes.
   static constexpr uint64_t kEmptyDiskBytes = cache_format::kHeadBytes + cache_format::kChangesBytes + kFileMarginBytes;
 
   /// Who counts the bytes of the disk that a file takes.
