@@ -70,6 +70,7 @@ absl::StatusOr<CacheHead> DecodeHead(ByteSpan head) {
   ByteReader reader(head.subspan(kSizeAt + sizeof(uint64_t), checked - kSizeAt - sizeof(uint64_t)));
   for (std::string* part : TextsOf(found.identity)) *part = reader.Text(reader.Varint());
   if (!reader.ok()) return DamagedHead();
+  if (IsSlab(found.identity) && found.object_bytes != kSlabBytes) return DamagedHead();
   // All of it follows from the identity and the size.
   const absl::StatusOr<std::string> expected = EncodeHead(found.identity, found.object_bytes);
   if (!expected.ok() || *expected != AsText(head)) return DamagedHead();
@@ -124,7 +125,8 @@ std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes, b
   span.hints.next_use = LoadLe<uint64_t>(record.data() + kHintsAt);
   span.hints.job = LoadLe<uint32_t>(record.data() + kHintsAt + 8);
   const bool inside = span.range.offset <= object_bytes && span.range.length <= object_bytes - span.range.offset;
-  if (!inside || span.range.length == 0 || span.range.length > kMaxSpanBytes) return std::nullopt;
+  const uint64_t most = in_slab ? kMaxSlabSpanBytes : kMaxSpanBytes;
+  if (!inside || span.range.length == 0 || span.range.length > most) return std::nullopt;
   return span;
 }
 

@@ -57,7 +57,7 @@ bool IsFileName(std::string_view folder, std::string_view name);
 
 /// kHeadBytes; InvalidArgument if the identity does not fit.
 absl::StatusOr<std::string> EncodeHead(const CacheIdentity& identity, uint64_t object_bytes);
-/// DataLoss unless it is a head.
+/// DataLoss unless it is a head; that of a slab has the size of a slab.
 absl::StatusOr<CacheHead> DecodeHead(ByteSpan head);
 
 /// Where the bytes of the object begin in the file; then comes the page of changes, and then the records.
@@ -78,7 +78,8 @@ std::string EncodeRecord(const CachedSpan& span);
 /// Where the hints are in a record, which its checksum does not cover: they change in place.
 inline constexpr uint64_t kHintsAt = 16;
 std::string EncodeHints(const UseHints& hints);
-/// nullopt if the record is free, damaged, or not about bytes of the object. In a slab, it has a tag.
+/// nullopt if the record is free, damaged, or not about bytes of the object. In a slab, it has a tag, and its range is
+/// that of a small object.
 std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes, bool in_slab = false);
 
 /// A slab has the form of a file whose object has so many bytes, nearly all of which are a hole.
@@ -86,6 +87,8 @@ inline constexpr int kSlabBits = 36;
 inline constexpr uint64_t kSlabBytes = uint64_t{1} << kSlabBits;
 /// Objects that are shorter lie in slabs.
 inline constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
+/// An object in a slab has no more bytes with its texts.
+inline constexpr uint64_t kMaxSlabSpanBytes = kSmallBytes + kHeadBytes;
 bool IsSlab(const CacheIdentity& identity);
 
 }  // namespace cache_format

@@ -160,6 +160,19 @@ TEST(CachedSpans, AreWhatAMapOfBytesSays) {
   }
 }
 
+// Another user of a group may write them.
+TEST(CacheFormat, ASlabHasItsSizeAndSmallObjects) {
+  const CacheIdentity slab = SmallObject::Of({"store", "key", "etag"}, 0)->slab;
+  EXPECT_TRUE(DecodeHead(AsBytes(*EncodeHead(slab, kSlabBytes))).ok());
+  EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(*EncodeHead(slab, kSlabBytes / 2))).status()));
+  EXPECT_TRUE(DecodeHead(AsBytes(*EncodeHead({"store", "key", "etag"}, kSlabBytes / 2))).ok());
+  const std::string longest = EncodeRecord({{0, kMaxSlabSpanBytes}, 0, {}});
+  EXPECT_TRUE(DecodeRecord(AsBytes(longest), kSlabBytes, /*in_slab=*/true).has_value());
+  const std::string longer = EncodeRecord({{0, kMaxSlabSpanBytes + 1}, 0, {}});
+  EXPECT_EQ(DecodeRecord(AsBytes(longer), kSlabBytes, /*in_slab=*/true), std::nullopt);
+  EXPECT_TRUE(DecodeRecord(AsBytes(longer), kSlabBytes).has_value());
+}
+
 TEST(CachedSpans, TheSameRangeAgainTakesThePlaceOfTheOld) {
   CachedSpans spans;
   spans.Set(0, CachedSpan{{10, 10}, 1, {}});
