@@ -115,6 +115,8 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
                                                                  uint64_t object_bytes, const First* first,
                                                                  bool* made) {
   *made = false;
+  if (IsSlab(identity) && FileSizeLimit() <= RecordsAt(object_bytes))
+    return absl::InvalidArgumentError(fmt::format("{}: the limit of the file size (ulimit -f) allows no slab", path));
   absl::StatusOr<std::unique_ptr<CacheFile>> file = OpenWithin(path, kPatientAttempts);
   // Opening what is there takes no room on the disk.
   if (absl::IsResourceExhausted(file.status())) return absl::NotFoundError(file.status().message());
@@ -306,10 +308,20 @@ absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range, std::optional<
   RETURN_IF_ERROR(LearnRecords(/*locked=*/true));
   const std::optional<CachedSpans::Entry> found = spans_.Find(range);
   if (!found || (crc32c && found->span.crc32c != *crc32c)) return 0;
+  if (!CanChange(found->record)) return TooLong();
   const auto [first, end] = spans_.OwnBlocks(range);
   RETURN_IF_ERROR(Punch(first, end));
   RETURN_IF_ERROR(SetRecord(found->record, std::nullopt));
   return IsRemoved() ? 0 : (end - first) * kDiskBlock + MarginBytes(range);
+}
+
+bool CacheFile::CanChange(uint32_t record) const {
+  return in_memory() || !is_slab() || PlaceOf(record) + kRecordBytes <= FileSizeLimit();
+}
+
+absl::Status CacheFile::TooLong() const {
+  return absl::OutOfRangeError(
+      fmt::format("{}: its records lie beyond the limit of the file size; raise it (ulimit -f)", path_));
 }
 
 // Somebody may have removed the whole folder, and the count of its bytes began again.

@@ -49,7 +49,8 @@ class CacheFile {
   /// Makes it if there is none, and opens it. Waits longer than Open for a process that makes or removes it. `made`: it
   /// was made by this call, with `first` in it unless that is null: in one go, which costs a part of what it costs to
   /// make a file and write to it. NotFound also if the program has too many files open: the disk may be fine.
-  /// DeadlineExceeded if another process has locked it all the time.
+  /// InvalidArgument if its names are too long, or no file may be as long as this slab. DeadlineExceeded if another
+  /// process has locked it all the time.
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
                                                                uint64_t object_bytes, const First* first, bool* made);
 
@@ -98,6 +99,8 @@ class CacheFile {
 
   // ---- Of a slab, which has whole small objects of many kinds.
 
+  /// Whether this process may change records: those of a slab lie behind its places (ulimit -f).
+  bool can_change() const { return CanChange(0); }
   bool is_slab() const { return cache_format::IsSlab(head_.identity); }
   /// Reads a range of a small object; returns the size of the object. NotFound if it is not there. The object is
   /// checked whole, and then the record again: without a lock, its place may be another object's by now. DataLoss
@@ -107,7 +110,7 @@ class CacheFile {
   /// The place of a small object, as far as this process knows.
   std::optional<CachedSpan> FindSmall(const SmallObject& small);
   /// Adds a small object, in the smallest place that is free. AlreadyExists if it is there, NotFound if the slab was
-  /// unlinked.
+  /// unlinked. OutOfRange if the slab cannot take it: no place is free, or no file may be so long.
   absl::Status AddSmall(const SmallObject& small, ByteSpan bytes, const UseHints& hints, const Room& room);
   /// Bytes that removing a range leaves unused. If `bytes` are to come to its place, it is as CachedSpans::LeftBeside
   /// has it; nullopt if they do not fit. With 0, it is the part of the range in blocks of the disk that stay.
@@ -147,6 +150,8 @@ class CacheFile {
   uint64_t RecordBytes(uint64_t records) const;
   uint64_t MarginBytes(ByteRange range) const;
   uint64_t PlaceOf(uint32_t record) const;
+  bool CanChange(uint32_t record) const;
+  absl::Status TooLong() const;
   uint64_t DiskBytesNow() const;
   bool IsRemoved() const;
   absl::Status LearnRecords(bool locked);  // with mutex_ held; `locked`: and the lock of records

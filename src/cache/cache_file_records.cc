@@ -129,8 +129,10 @@ void CacheFile::ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const Us
     }
   }
   // Without a lock: if the record is another's by now, it gets hints that are wrong, and not wrong bytes.
-  for (const auto& [record, hints] : changed)
+  for (const auto& [record, hints] : changed) {
+    if (!CanChange(record)) continue;
     WriteAt(fd_.get(), PlaceOf(record) + kHintsAt, AsBytes(EncodeHints(hints)), path_).IgnoreError();
+  }
 }
 
 // Other processes change hints without telling.

@@ -105,9 +105,10 @@ absl::Status CacheFile::AddSmall(const SmallObject& small, ByteSpan bytes, const
       if (there.span.crc32c == crc32c && there.span.range.length == entry.size())
         return absl::AlreadyExistsError(fmt::format("{}: has this object", path_));
     }
+    if (!CanChange(spans_.FreeRecord())) return TooLong();
     place = spans_.PlaceFor(entry.size());
   }
-  if (!place) return absl::ResourceExhaustedError(fmt::format("{}: has no place", path_));
+  if (!place) return absl::OutOfRangeError(fmt::format("{}: has no place", path_));
   return WritePart(*place, AsBytes(entry), hints, room, small.tag);
 }
 

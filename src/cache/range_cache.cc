@@ -334,8 +334,8 @@ void RangeCache::Write(const Kept& kept) {
   }
   const bool whole = kept.offset == 0 && kept.bytes.size() == kept.object_bytes;
   if (file == nullptr && whole && kept.object_bytes < cache_format::kSmallBytes) {
-    if (const std::optional<SmallObject> small = SmallObject::Of(kept.identity, parts_.slab_bits))
-      return WriteSmall(kept, *small);
+    const std::optional<SmallObject> small = SmallObject::Of(kept.identity, parts_.slab_bits);
+    if (small && WriteSmall(kept, *small)) return;
   }
   if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
   const ByteRange all{kept.offset, kept.bytes.size()};

@@ -184,7 +184,7 @@ class RangeCache {
   std::optional<uint64_t> ReadSmall(const CacheIdentity& identity, ByteRange range,
                                     std::span<const SpanChecksum> checksums, MutableByteSpan into);
   bool TouchSmall(const CacheIdentity& identity, const PlannedRead* plan, ByteRange range);
-  void WriteSmall(const Kept& kept, const SmallObject& small);
+  bool WriteSmall(const Kept& kept, const SmallObject& small);
   absl::Status AddSmall(const Kept& kept, const SmallObject& small, uint64_t* lacking);
   absl::Status WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile>& file);
   uint64_t Excess(uint64_t bytes);

@@ -76,7 +76,7 @@ bool RangeCache::TouchSmall(const CacheIdentity& identity, const PlannedRead* pl
   return true;
 }
 
-// Once; `lacking`: so many bytes of the disk must be free before, if it is not 0.
+// Once; `lacking`: so many bytes of the disk must be free before, if it is not 0. Unavailable if there is no slab.
 absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, uint64_t* lacking) {
   std::shared_ptr<CacheFile> slab = Find(small.slab, small.slab_name);
   if (slab == nullptr) {
@@ -102,7 +102,8 @@ absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, ui
   return added;
 }
 
-void RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
+// False: its slab cannot take it, and it goes to a file of its own.
+bool RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
   const uint64_t length = kept.bytes.size();
   RoomMaker::Incoming incoming{small.slab_name, small.tag, kept.hints};
   incoming.place_bytes = small.head.size() + length;
@@ -112,9 +113,9 @@ void RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
     const absl::Status added = AddSmall(now, small, &lacking);
     if (added.ok()) {
       written_bytes_.fetch_add(length, std::memory_order_relaxed);
-      return;
+      return true;
     }
-    if (absl::IsAlreadyExists(added)) return;
+    if (absl::IsAlreadyExists(added)) return true;
     if (lacking > 0) {
       if (!EnsureRoom(lacking, incoming)) break;
       if (incoming.proven) {
@@ -125,11 +126,13 @@ void RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
       continue;
     }
     if (absl::IsNotFound(added)) continue;
+    if (absl::IsOutOfRange(added) || absl::IsUnavailable(added)) return false;
     dropped_bytes_.fetch_add(length, std::memory_order_relaxed);
-    if (!absl::IsUnavailable(added)) OnError(added, /*reading=*/false);
-    return;
+    OnError(added, /*reading=*/false);
+    return true;
   }
   not_admitted_bytes_.fetch_add(length, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace millrace

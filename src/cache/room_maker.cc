@@ -122,6 +122,7 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished, Pool& pool) {
   const std::shared_ptr<CacheFile> file = hooks_.open(name);
   *vanished = file == nullptr;
   if (file == nullptr) return;
+  if (!file->can_change()) return;
   if (const uint64_t freed = file->Reclaim(); freed > 0) hooks_.give_back(freed);
   for (int i = 0; i < kDrawsOfFile; ++i) {
     const std::optional<CachedSpan> span = file->Any(rng_);

@@ -1,6 +1,7 @@
 #include "cache/span_reader.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,10 +68,16 @@ absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::st
   return absl::OkStatus();
 }
 
+uint64_t FileSizeLimit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 ? uint64_t{limit.rlim_cur} : UINT64_MAX;
+}
+
 absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EFBIG) return absl::OutOfRangeError(ErrnoStatus(EFBIG, path, "writing").message());
     if (n < 0) return ErrnoStatus(errno, path, "writing");
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));

@@ -15,7 +15,11 @@ namespace millrace {
 /// Reads bytes of a file. DataLoss if it ends before.
 absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path);
 
+/// OutOfRange if the file may not become so long: by the limit of this process (ulimit -f), or of its file system.
 absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string& path);
+
+/// So long may a file be that this process writes to (ulimit -f).
+uint64_t FileSizeLimit();
 
 /// Reads a range of an object, whose bytes begin at `data_at` in a file, into `into`, of its length, and checks
 /// `spans`: ranges that were written, in order, each of which has bytes of it. They are read straight into their place.
