@@ -36,7 +36,7 @@ absl::StatusOr<std::string> ExistingCache(const std::string& folder) {
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& inside, const std::stop_token& stop) {
   std::vector<std::string> names;
-  ForEachCacheFile(inside, [&](const std::string& name, bool /*is_slab*/) { names.push_back(name); });
+  ForEachCacheFile(inside, [&](const std::string& name, uint64_t /*slab_records*/) { names.push_back(name); });
   if (stop.stop_requested()) return absl::CancelledError("interrupted");
   std::sort(names.begin(), names.end());
   return names;

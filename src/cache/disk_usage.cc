@@ -78,7 +78,7 @@ absl::Status Store(int fd, uint64_t value, off_t at = kNumberAt) {
 void DropOtherVersions(const std::string& folder, absl::FunctionRef<void(uint64_t files)> tell) {
   uint64_t files = 0;
   uint64_t dropped = 0;
-  ForEachCacheFile(folder, [&](const std::string& name, bool /*is_slab*/) {
+  ForEachCacheFile(folder, [&](const std::string& name, uint64_t /*slab_records*/) {
     if (++files % kFilesOfStep == 0) tell(files);
     const std::string path = folder + "/" + name;
     if (absl::IsDataLoss(CacheFile::Open(path).status()) && UnlinkUnused(path)) ++dropped;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -22,6 +23,8 @@ namespace {
 
 constexpr int kReaders = 8;
 constexpr size_t kMostOpenSpans = size_t{2} << 20;
+// About 64 MB. The slabs that this process reads have no such bound: they are in use all the time.
+constexpr size_t kMostForeignSpans = size_t{512} << 10;
 // Removed at a time, so that not each range that is written looks for room.
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
@@ -30,6 +33,12 @@ constexpr uint64_t kRoomOfPlaces = 8192;
 constexpr int kWriteAttempts = 3;
 constexpr size_t kMaxTenantBytes = 256;
 constexpr size_t kMaxBadFiles = 16;
+
+std::array<OpenFiles::Bound, OpenFiles::kGroups> BoundsFor(size_t most_files) {
+  if (most_files == SIZE_MAX) return {};  // what is in memory is nowhere else
+  return {OpenFiles::Bound{most_files, kMostOpenSpans}, OpenFiles::Bound{most_files, SIZE_MAX},
+          OpenFiles::Bound{most_files, kMostForeignSpans}};
+}
 
 }  // namespace
 
@@ -44,14 +53,17 @@ absl::Status CheckCacheTenant(std::string_view tenant) {
 RangeCache::RangeCache(Parts parts)
     : parts_(std::move(parts)),
       queued_(parts_.queued_bytes),
+      open_(BoundsFor(parts_.most_files)),
       room_({.list = [this](CacheFileVisitor each) { ForEachName(each); },
              .open = [this](const std::string& name) { return FileOf(name, /*is_wanted=*/false); },
+             .opened = [this](const std::string& name) { return open_.Peek(name); },
              .knows =
                  [this](const std::string& store) {
                    const std::lock_guard lock(mutex_);
                    return stores_.contains(store);
                  },
-             .forget = [this](const std::string& name, const std::shared_ptr<CacheFile>& file) { Forget(name, file); },
+             .forget = [this](const std::string& name,
+                              const std::shared_ptr<CacheFile>& file) { open_.Forget(name, file); },
              .give_back = [this](uint64_t bytes) { GiveBack(bytes); },
              .failed = [this](const absl::Status& status) { OnError(status, /*reading=*/false); }}),
       readers_(std::make_unique<ThreadPool>(kReaders, "cache-read")),
@@ -125,14 +137,8 @@ std::unique_ptr<JobEntry> RangeCache::Join(const std::string& store, uint32_t jo
 // Null if it is not there or cannot be read. After an error that does not pass, one that is wanted, and not only to
 // make room, is not opened again.
 std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_wanted) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = by_name_.find(name); found != by_name_.end()) {
-      files_.splice(files_.begin(), files_, found->second);
-      return found->second->file;
-    }
-    if (bad_files_.contains(name)) return nullptr;
-  }
+  if (std::shared_ptr<CacheFile> file = open_.Find(name, is_wanted)) return file;
+  if (IsBad(name)) return nullptr;
   OpenedFile opened = OpenFile(name);
   if (!opened.ok()) {
     const absl::Status& status = opened.status();
@@ -142,7 +148,7 @@ std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_w
     return nullptr;
   }
   std::shared_ptr<CacheFile> file = *std::move(opened);
-  Remember(name, file);
+  open_.Add(name, file, is_wanted);
   return file;
 }
 
@@ -156,37 +162,10 @@ RangeCache::OpenedFile RangeCache::OpenFile(const std::string& /*name*/) {
   return absl::NotFoundError("all files are open");
 }
 
-// Two that open it at once have two of it, of which the first stays.
-void RangeCache::Remember(const std::string& name, std::shared_ptr<CacheFile> file) {
-  std::vector<std::shared_ptr<CacheFile>> closed;  // without the lock
-  const std::lock_guard lock(mutex_);
-  if (by_name_.contains(name)) return;
-  const size_t spans = file->is_slab() ? 1 : file->spans() + 1;  // slabs are few, and in use all the time
-  open_spans_ += spans;
-  files_.push_front({name, std::move(file), spans});
-  by_name_.emplace(name, files_.begin());
-  if (parts_.most_files == SIZE_MAX) return;  // what is in memory is nowhere else
-  while (files_.size() > 1 && (files_.size() > parts_.most_files || open_spans_ > kMostOpenSpans)) {
-    open_spans_ -= files_.back().spans;
-    by_name_.erase(files_.back().name);
-    closed.push_back(std::move(files_.back().file));
-    files_.pop_back();
-  }
-}
-
-// Another one of that name, made since, stays.
-void RangeCache::Forget(const std::string& name, const std::shared_ptr<CacheFile>& file) {
-  const std::lock_guard lock(mutex_);
-  const auto found = by_name_.find(name);
-  if (found == by_name_.end() || found->second->file != file) return;
-  open_spans_ -= found->second->spans;
-  files_.erase(found->second);
-  by_name_.erase(found);
-}
-
 void RangeCache::ForEachName(CacheFileVisitor each) {
-  const std::lock_guard lock(mutex_);
-  for (const FileInUse& file : files_) each(file.name, file.file->is_slab());
+  open_.ForEach([&](const std::string& name, const CacheFile& file) {
+    each(name, file.is_slab() ? std::max<uint64_t>(file.spans(), 1) : 0);
+  });
 }
 
 // A file that was not there; `written`: and `first` is in it. Null if it cannot be kept, or if there is no room (any
@@ -216,8 +195,8 @@ std::shared_ptr<CacheFile> RangeCache::Make(const Kept& kept, const CacheFile::F
   }
   std::shared_ptr<CacheFile> shared = *std::move(made);
   if (shared->identity() != kept.identity) return nullptr;
-  Remember(kept.name, shared);
-  if (is_new) room_.Made(kept.name, shared->is_slab());
+  open_.Add(kept.name, shared, /*is_wanted=*/true);
+  if (is_new) room_.Made(kept.name, shared->is_slab() ? 1 : 0);
   *written = is_new && with_first;
   return shared;
 }
@@ -241,7 +220,7 @@ std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRang
   if (absl::IsDataLoss(status)) {
     Log(LogLevel::kDebug, "cache", ToStd(status.message()));
   } else if (!absl::IsNotFound(status)) {
-    Forget(name, file);
+    open_.Forget(name, file);
     OnBadFile(name, status);
   }
   return std::nullopt;
@@ -380,7 +359,7 @@ absl::Status RangeCache::WritePart(const Kept& kept, ByteRange part, std::shared
       return status;
     }
     if (absl::IsNotFound(status)) {
-      Forget(kept.name, file);
+      open_.Forget(kept.name, file);
     } else if (!no_room) {
       dropped_bytes_.fetch_add(part.length, std::memory_order_relaxed);
       return status;

@@ -3,8 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +17,7 @@
 #include "cache/disk_usage.h"
 #include "cache/fetch_claims.h"
 #include "cache/job_table.h"
+#include "cache/open_files.h"
 #include "cache/planned_read.h"
 #include "cache/room_maker.h"
 #include "cache/shared_file.h"
@@ -118,7 +117,7 @@ class RangeCache {
   struct Parts {
     std::string name;              // for messages
     uint64_t size_bytes = 0;       // of all files; 0: without a bound
-    size_t most_files = SIZE_MAX;  // open at a time
+    size_t most_files = SIZE_MAX;  // open at a time, and as many slabs
     uint64_t queued_bytes = 0;     // that may wait to be written
     DiskUsage usage;
     std::unique_ptr<FetchClaims> claims;
@@ -162,17 +161,9 @@ class RangeCache {
   void ShrinkSoon();
 
  private:
-  struct FileInUse {
-    std::string name;
-    std::shared_ptr<CacheFile> file;
-    size_t spans = 0;  // when it was opened
-  };
-
   std::shared_ptr<CacheFile> FileOf(const std::string& name, bool is_wanted);
   std::shared_ptr<CacheFile> Find(const CacheIdentity& identity, const std::string& name);
   std::shared_ptr<CacheFile> Make(const Kept& kept, const CacheFile::First& first, bool* written, bool* no_room);
-  void Remember(const std::string& name, std::shared_ptr<CacheFile> file);
-  void Forget(const std::string& name, const std::shared_ptr<CacheFile>& file);
   void LetGo(std::shared_ptr<void> until);
   void WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                 const PlannedRead& plan);
@@ -204,10 +195,8 @@ class RangeCache {
   std::atomic<uint64_t> not_admitted_bytes_{0};
   std::atomic<uint64_t> dropped_bytes_{0};
 
+  OpenFiles open_;
   std::mutex mutex_;
-  std::list<FileInUse> files_;  // the last used first
-  std::map<std::string, std::list<FileInUse>::iterator, std::less<>> by_name_;
-  size_t open_spans_ = 0;
   std::set<std::string, std::less<>> bad_files_;  // that could not be opened or read: they are not used any more
   std::set<std::string, std::less<>> stores_;     // that this process reads
 

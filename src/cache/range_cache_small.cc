@@ -50,7 +50,7 @@ std::optional<uint64_t> RangeCache::ReadSmall(const CacheIdentity& identity, Byt
   if (absl::IsDataLoss(read.status())) {
     Log(LogLevel::kDebug, "cache", ToStd(read.status().message()));
   } else if (!absl::IsNotFound(read.status())) {
-    Forget(small->slab_name, slab);
+    open_.Forget(small->slab_name, slab);
     OnBadFile(small->slab_name, read.status());
   }
   return std::nullopt;
@@ -98,7 +98,7 @@ absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, ui
   };
   const auto give_back = [&](uint64_t disk_bytes) { GiveBack(disk_bytes); };
   const absl::Status added = slab->AddSmall(small, kept.bytes, kept.hints, {take, give_back});
-  if (absl::IsNotFound(added)) Forget(small.slab_name, slab);
+  if (absl::IsNotFound(added)) open_.Forget(small.slab_name, slab);
   return added;
 }
 

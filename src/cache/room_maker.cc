@@ -40,6 +40,8 @@ constexpr uint64_t kDiskBlock = 4096;
 // A longer object loses little of its blocks, however it lies: then only the next use counts.
 constexpr uint64_t kMostFittedBytes = 4 * kDiskBlock;
 constexpr size_t kSlabsAtOnce = 16;
+// A slab that is opened has all its records read: a draw has most of its candidates from slabs that are open.
+constexpr int kOpensOfDraw = 4;
 constexpr size_t kMostPools = 256;
 // An object that comes to a slab asks for room once for each range that goes.
 constexpr uint64_t kDrawOfSlab = 4;
@@ -69,7 +71,10 @@ void ForEachCacheFile(const std::string& folder, CacheFileVisitor each) {
       if (!cache_format::IsFileName(of, name)) continue;
       if (lstat(file->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
       // No object is so long, and if one is, its ranges are drawn as those of a slab.
-      each(of + "/" + name, static_cast<uint64_t>(info.st_size) > cache_format::kSlabBytes);
+      const auto size = static_cast<uint64_t>(info.st_size);
+      const uint64_t before = cache_format::RecordsAt(cache_format::kSlabBytes);
+      const uint64_t records = size > before ? (size - before) / cache_format::kRecordBytes : 0;
+      each(of + "/" + name, size > cache_format::kSlabBytes ? std::max<uint64_t>(records, 1) : 0);
     }
   }
 }
@@ -85,15 +90,19 @@ std::optional<uint64_t> UnlinkUnused(const std::string& path) {
 
 RoomMaker::RoomMaker(Hooks hooks) : hooks_(std::move(hooks)), rng_(kDrawDomain) {}
 
-void RoomMaker::Made(const std::string& name, bool is_slab) {
+void RoomMaker::Made(const std::string& name, uint64_t slab_records) {
   const std::lock_guard lock(mutex_);
-  if (list_again_ms_) AddName(name, is_slab);
+  if (list_again_ms_) AddName(name, slab_records);
 }
 
-void RoomMaker::AddName(const std::string& name, bool is_slab) {
-  if (is_slab) {
-    const bool there = std::any_of(slabs_.begin(), slabs_.end(), [&](const Slab& slab) { return slab.name == name; });
-    if (!there) slabs_.push_back({name});
+void RoomMaker::AddName(const std::string& name, uint64_t slab_records) {
+  if (slab_records > 0) {
+    const auto there = std::find_if(slabs_.begin(), slabs_.end(), [&](const Slab& slab) { return slab.name == name; });
+    if (there == slabs_.end()) {
+      slabs_.push_back({name, slab_records});
+    } else {
+      there->spans = slab_records;
+    }
     return;
   }
   if (names_.size() >= kMostNames) return;
@@ -105,16 +114,17 @@ void RoomMaker::AddName(const std::string& name, bool is_slab) {
 void RoomMaker::ListFiles() {
   const int64_t begin = SteadyMilliseconds();
   names_.clear();
-  hooks_.list([this](const std::string& name, bool is_slab) { AddName(name, is_slab); });
+  hooks_.list([this](const std::string& name, uint64_t slab_records) { AddName(name, slab_records); });
   const int64_t end = SteadyMilliseconds();
   list_again_ms_ = end + std::max(kListAgainMs, kListShare * (end - begin));
 }
 
-// They grow and shrink. A few at a time, in turn.
+// They grow and shrink. A few at a time, in turn, of those that are open: the others have about as many ranges as the
+// list says.
 void RoomMaker::LookAtSlabs() {
   for (size_t i = 0; i < std::min(kSlabsAtOnce, slabs_.size()); ++i) {
     Slab& slab = slabs_[++slab_looked_at_ % slabs_.size()];
-    if (const std::shared_ptr<CacheFile> file = hooks_.open(slab.name)) slab.spans = file->spans();
+    if (const std::shared_ptr<CacheFile> file = hooks_.opened(slab.name)) slab.spans = file->spans();
   }
 }
 
@@ -169,6 +179,7 @@ void RoomMaker::DrawAny() {
   at -= names_.size();
   auto slab = slabs_.begin();
   for (; at >= weight(*slab); ++slab) at -= weight(*slab);
+  if (hooks_.opened(slab->name) == nullptr && opens_left_-- <= 0) return;
   DrawFrom(slab->name, &vanished, pool_);
   if (vanished) slabs_.erase(slab);
 }
@@ -177,6 +188,7 @@ void RoomMaker::DrawAny() {
 void RoomMaker::Draw(Pool* own, const std::string& own_slab) {
   if (!list_again_ms_ || SteadyMilliseconds() > *list_again_ms_) ListFiles();
   LookAtSlabs();
+  opens_left_ = kOpensOfDraw;
   for (int i = 0; i < kDrawFiles; ++i) {
     bool vanished = false;
     if (own == nullptr || i % 2 == 0) {
@@ -185,8 +197,21 @@ void RoomMaker::Draw(Pool* own, const std::string& own_slab) {
       DrawFrom(own_slab, &vanished, *own);
     }
   }
+  DropClosed(own);
   Trim(pool_);
   if (own != nullptr) Trim(*own);
+}
+
+// Candidates would keep the records of slabs in memory. `own` stays, if not null: what is drawn for it is used at once.
+void RoomMaker::DropClosed(const Pool* own) {
+  const auto is_closed = [&](const Candidate& candidate) {
+    return candidate.file->is_slab() && hooks_.opened(candidate.name) != candidate.file;
+  };
+  std::erase_if(pool_, is_closed);
+  std::erase_if(of_slabs_, [&](const auto& of_slab) {
+    const Pool& pool = of_slab.second;
+    return &pool != own && !pool.empty() && is_closed(pool.front());
+  });
 }
 
 // Candidates of the slab that something is to come to; null if it goes to a file of its own.

@@ -18,8 +18,9 @@
 
 namespace millrace {
 
-/// Called with the name of a file of the cache, "3f/...".
-using CacheFileVisitor = absl::FunctionRef<void(const std::string& name, bool is_slab)>;
+/// Called with the name of a file of the cache, "3f/...", and how many records a slab has, those that are free too; 0
+/// if it is none.
+using CacheFileVisitor = absl::FunctionRef<void(const std::string& name, uint64_t slab_records)>;
 
 /// Makes room in a cache: draws ranges at random from the files of all its users, keeps the best ones to
 /// remove in mind, and removes as EvictionPolicy decides. What is removed from the disk is files with names of the
@@ -31,6 +32,8 @@ class RoomMaker {
     std::function<void(CacheFileVisitor)> list;
     /// A file by its name; null if it cannot be opened.
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> open;
+    /// The same, if it is open; else null.
+    std::function<std::shared_ptr<CacheFile>(const std::string& name)> opened;
     /// Whether this process reads objects of that store.
     std::function<bool(const std::string& store)> knows;
     /// The file was unlinked.
@@ -60,7 +63,7 @@ class RoomMaker {
   bool MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_bytes, std::vector<JobClock> jobs);
 
   /// A file was made.
-  void Made(const std::string& name, bool is_slab);
+  void Made(const std::string& name, uint64_t slab_records);
 
  private:
   using Name = std::array<char, 32>;  // without the slash
@@ -78,7 +81,7 @@ class RoomMaker {
     uint64_t spans = 1;  // as far as is known
   };
 
-  void AddName(const std::string& name, bool is_slab);
+  void AddName(const std::string& name, uint64_t slab_records);
   void ListFiles();
   void LookAtSlabs();
   void Draw(Pool* own, const std::string& own_slab);
@@ -92,6 +95,7 @@ class RoomMaker {
   bool Admits(Incoming& incoming, uint64_t cached_bytes);
   void Remember(const std::string& name, uint64_t offset, const UseHints& hints);
   void Trim(Pool& pool) const;
+  void DropClosed(const Pool* own);
 
   const Hooks hooks_;
   std::mutex mutex_;
@@ -101,6 +105,7 @@ class RoomMaker {
   std::optional<int64_t> list_again_ms_;  // null: not listed yet
   std::vector<Slab> slabs_;               // drawn from by the number of their ranges
   size_t slab_looked_at_ = 0;             // the last one
+  int opens_left_ = 0;                    // slabs that this draw may open
   Pool pool_;
   std::map<std::string, Pool> of_slabs_;  // further ones, of each slab that something was to come to
   uint64_t draws_of_slabs_ = 0;

@@ -316,7 +316,7 @@ TEST_F(SharedCacheTest, TheBoundHoldsAtEachMoment) {
   const auto cache = Open(kBound);
   const uint64_t counted = *cache->disk_bytes();
   uint64_t files = 0;
-  ForEachCacheFile(cache->folder(), [&](const std::string&, bool) { ++files; });
+  ForEachCacheFile(cache->folder(), [&](const std::string&, uint64_t) { ++files; });
   EXPECT_EQ(counted, disk_bytes() + files * kFileMarginBytes) << "alone, it was counted";
 }
 

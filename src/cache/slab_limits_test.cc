@@ -1,9 +1,11 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
 
 #include "base/bytes.h"
@@ -11,6 +13,7 @@
 #include "cache/cache_format.h"
 #include "cache/disk_cache.h"
 #include "cache/memory_cache.h"
+#include "cache/room_maker.h"
 #include "cache/slab_testing.h"
 
 /// Slabs that cannot take an object: then it lies in a file of its own, and the cache goes on.
@@ -57,6 +60,28 @@ TEST_F(SlabLimitsTest, AFullSlabDoesNotStopTheCache) {
     EXPECT_EQ(Read(*cache, Of(i), {0, 5000}), ObjectOf(i, 5000)) << i;
   }
   EXPECT_EQ(Read(*cache, Of(10), {0, large.size()}), large);
+}
+
+// Each that is opened has all its records read.
+TEST(RoomMaker, LooksIntoFewSlabsAtATime) {
+  uint64_t opened = 0;
+  RoomMaker maker({.list =
+                       [](CacheFileVisitor each) {
+                         for (int i = 0; i < 200; ++i) each(fmt::format("00/{:030x}", i), 100'000);
+                       },
+                   .open =
+                       [&](const std::string&) {
+                         ++opened;
+                         return std::shared_ptr<CacheFile>();
+                       },
+                   .opened = [](const std::string&) { return std::shared_ptr<CacheFile>(); },
+                   .knows = [](const std::string&) { return false; },
+                   .forget = [](const std::string&, const std::shared_ptr<CacheFile>&) {},
+                   .give_back = [](uint64_t) {},
+                   .failed = [](const absl::Status&) {}});
+  RoomMaker::Incoming incoming{"ff/0", 0, {UseHints::kPinned, 0}};
+  EXPECT_FALSE(maker.MakeRoom(4096, incoming, 1 << 20, {}));
+  EXPECT_LE(opened, 4u);
 }
 
 // The thread sanitizer knows no threads in children of a process with threads.
