@@ -107,6 +107,9 @@ class CacheFile {
   /// and `freed` as Read has them.
   absl::StatusOr<uint64_t> ReadSmall(const SmallObject& small, ByteRange range, std::span<const SpanChecksum> checksums,
                                      MutableByteSpan into, uint64_t* freed);
+  /// Reads a small object whole, texts too, into `into`, of its length. NotFound if its place is another one's by now.
+  /// DataLoss and `freed` as Read has them.
+  absl::Status CheckSmall(const CachedSpan& span, MutableByteSpan into, uint64_t* freed);
   /// The place of a small object, as far as this process knows.
   std::optional<CachedSpan> FindSmall(const SmallObject& small);
   /// Adds a small object, in the smallest place that is free. AlreadyExists if it is there, NotFound if the slab was

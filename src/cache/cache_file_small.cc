@@ -89,6 +89,21 @@ absl::StatusOr<uint64_t> CacheFile::ReadSmall(const SmallObject& small, ByteRang
   return absl::NotFoundError(fmt::format("{}: does not have this object", path_));
 }
 
+absl::Status CacheFile::CheckSmall(const CachedSpan& span, MutableByteSpan into, uint64_t* freed) {
+  const absl::Status read = ReadAt(data_fd_, data_at_ + span.range.offset, into, path_);
+  if (!read.ok() && !absl::IsDataLoss(read)) return read;
+  if (read.ok() && Crc32c(into) == span.crc32c && SmallObject::Decode(into, head_.identity)) return absl::OkStatus();
+  const absl::Status gone = absl::NotFoundError(fmt::format("{}: this place is another object's by now", path_));
+  const std::optional<CachedSpan> now = Current(span.range);
+  if (!now || now->crc32c != span.crc32c || now->tag != span.tag) return gone;
+  // Another process may be about to remove it: its bytes go before its record.
+  const absl::StatusOr<uint64_t> removed = Remove(span.range, span.crc32c);
+  if (removed.ok() && *removed == 0) return gone;
+  if (removed.ok() && freed != nullptr) *freed += *removed;
+  return absl::DataLossError(
+      fmt::format("{}: a small object at {}+{} is damaged", path_, span.range.offset, span.range.length));
+}
+
 absl::Status CacheFile::AddSmall(const SmallObject& small, ByteSpan bytes, const UseHints& hints, const Room& room) {
   std::string entry = small.head;
   entry += AsText(bytes);

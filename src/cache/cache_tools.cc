@@ -169,7 +169,8 @@ absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const LongTask
         if (task.stop.stop_requested()) return absl::CancelledError("interrupted");
         bytes.resize(span.range.length);
         uint64_t freed = 0;
-        const absl::Status read = file->Read(span.range, {}, AsWritableBytes(bytes), &freed);
+        const absl::Status read = file->is_slab() ? file->CheckSmall(span, AsWritableBytes(bytes), &freed)
+                                                  : file->Read(span.range, {}, AsWritableBytes(bytes), &freed);
         if (freed > 0) usage.GiveBack(freed).IgnoreError();
         if (absl::IsNotFound(read)) continue;  // removed meanwhile
         ++check.ranges;
@@ -205,8 +206,8 @@ absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::s
       ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
       uint64_t of_prefix = 0;
       for (const CachedSpan& span : spans) {
-        const std::optional<CacheIdentity> owner = file->OwnerOf(span);
-        if (!owner || !CachedObject{.identity = *owner}.uri().starts_with(prefix)) continue;
+        const std::optional<CacheIdentity> owner = file->OwnerOf(span);  // null: its texts are damaged
+        if (owner && !CachedObject{.identity = *owner}.uri().starts_with(prefix)) continue;
         ++of_prefix;
         ASSIGN_OR_RETURN(const uint64_t removed, file->Remove(span.range, span.crc32c));
         freed += removed;

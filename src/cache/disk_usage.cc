@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -28,6 +29,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kFilesOfStep = 1024;
+constexpr uint64_t kRecordsRead = 2048;
 
 // Where in the file the number is, and how far a process is that counts: 0 if the number is that of a whole count.
 constexpr off_t kNumberAt = 0;
@@ -53,7 +55,9 @@ uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t f
       struct stat info {};
       if (++files % kFilesOfStep == 0) tell(files);
       if (!cache_format::IsFileName(name, file->path().filename().native())) continue;
-      if (lstat(file->path().c_str(), &info) == 0) bytes += CountedBytes(file->path(), info);
+      if (lstat(file->path().c_str(), &info) != 0) continue;
+      bytes += CountedBytes(file->path(), info);
+      if (static_cast<uint64_t>(info.st_size) > cache_format::kSlabBytes) tell(files);  // its records were read
     }
   }
   return bytes;
@@ -90,13 +94,38 @@ void DropOtherVersions(const std::string& folder, absl::FunctionRef<void(uint64_
 }
 
 // A process that is killed meanwhile leaves a progress, so that the number is not taken for the count.
-absl::Status CountAgain(const std::string& folder, int fd) {
+absl::Status CountAgain(const std::string& folder, int fd, std::optional<int> least_slab_bits) {
   RETURN_IF_ERROR(Store(fd, 1, kProgressAt));
   const auto tell = [&](uint64_t files) { Store(fd, files, kProgressAt).IgnoreError(); };
   if (Load(fd, kVersionAt) != cache_format::kVersion) DropOtherVersions(folder, tell);
   RETURN_IF_ERROR(Store(fd, CountBytes(folder, tell)));
   RETURN_IF_ERROR(Store(fd, cache_format::kVersion, kVersionAt));
+  // What lies in fewer slabs is not found any more, and makes room in time.
+  const uint64_t least = least_slab_bits ? static_cast<uint64_t>(*least_slab_bits) + 1 : 0;
+  if (Load(fd, kSlabBitsAt) < least) RETURN_IF_ERROR(Store(fd, least, kSlabBitsAt));
   return Store(fd, 0, kProgressAt);
+}
+
+// Free ones, which a slab keeps for the objects that come, have none.
+uint64_t MarginsOfRecords(int fd, uint64_t records, const std::string& path) {
+  using namespace cache_format;
+  const uint64_t begin = RecordsAt(kSlabBytes);
+  uint64_t margins = 0;
+  std::string bytes;
+  for (uint64_t first = 0; first < records; first += kRecordsRead) {
+    const off_t data = lseek(fd, static_cast<off_t>(begin + first * kRecordBytes), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) break;  // the rest is a hole
+    if (data > 0) first = std::max(first, (static_cast<uint64_t>(data) - begin) / kRecordBytes);
+    const uint64_t count = std::min(records - std::min(records, first), kRecordsRead);
+    bytes.resize(count * kRecordBytes);
+    if (!ReadAt(fd, begin + first * kRecordBytes, AsWritableBytes(bytes), path).ok()) break;
+    for (uint64_t i = 0; i < count; ++i) {
+      const ByteSpan record = AsBytes(bytes).subspan(i * kRecordBytes, kRecordBytes);
+      const std::optional<CachedSpan> span = DecodeRecord(record, kSlabBytes, /*in_slab=*/true);
+      if (span) margins += SlabMarginBytes(span->range.length);
+    }
+  }
+  return margins;
 }
 
 }  // namespace
@@ -111,18 +140,18 @@ uint64_t CountedBytes(const std::string& path, const struct stat& info) {
   if (!fd || !ReadAt(fd.get(), 0, AsWritableBytes(head), path).ok()) return counted;
   const absl::StatusOr<CacheHead> found = cache_format::DecodeHead(AsBytes(head));
   if (!found.ok() || !cache_format::IsSlab(found->identity)) return counted;  // a very large object
-  const uint64_t records = (size - records_at) / cache_format::kRecordBytes;
-  return records == 0 ? counted : counted + records * SlabMarginBytes(counted / records);
+  return counted + MarginsOfRecords(fd.get(), (size - records_at) / cache_format::kRecordBytes, path);
 }
 
-absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono::milliseconds patience) {
+absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono::milliseconds patience,
+                                          std::optional<int> least_slab_bits) {
   const std::string lock_path = folder + "/lock";
   const std::string number_path = folder + "/usage";
   ASSIGN_OR_RETURN(UniqueFd lock, OpenShared(lock_path));
   ASSIGN_OR_RETURN(UniqueFd number, OpenShared(number_path));
   absl::Status counted;
   const auto count_or_share = [&] {
-    if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) counted = CountAgain(folder, number.get());
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) counted = CountAgain(folder, number.get(), least_slab_bits);
     if (!counted.ok()) return 0;
     if (flock(lock.get(), LOCK_SH | LOCK_NB) != 0) return -1;
     if (LoadProgress(number.get()) == 0) return 0;

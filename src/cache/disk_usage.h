@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -22,8 +23,8 @@ inline constexpr uint64_t kFileMarginBytes = 4096;
 constexpr uint64_t SlabMarginBytes(uint64_t length) {
   return length < 6144 ? 16 : 96;
 }
-/// Bytes of the disk that a file of the cache takes, with what is counted beside its blocks. Reads its head if it may
-/// be a slab.
+/// Bytes of the disk that a file of the cache takes, with what is counted beside its blocks. Reads its head and records
+/// if it may be a slab.
 uint64_t CountedBytes(const std::string& path, const struct stat& info);
 
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
@@ -33,8 +34,10 @@ uint64_t CountedBytes(const std::string& path, const struct stat& info);
 /// vain, all calls fail from then on.
 class DiskUsage {
  public:
-  /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts.
-  static absl::StatusOr<DiskUsage> Open(const std::string& folder, std::chrono::milliseconds patience = kLockPatience);
+  /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts. Alone,
+  /// it also raises the number of slabs that users have agreed on to 2^`least_slab_bits`.
+  static absl::StatusOr<DiskUsage> Open(const std::string& folder, std::chrono::milliseconds patience = kLockPatience,
+                                        std::optional<int> least_slab_bits = std::nullopt);
   static DiskUsage OfMemory() { return {"", UniqueFd(-1), UniqueFd(-1), kLockPatience}; }
   DiskUsage(DiskUsage&& other) noexcept
       : folder_(std::move(other.folder_)),
@@ -48,7 +51,7 @@ class DiskUsage {
   absl::StatusOr<bool> Take(uint64_t bytes, uint64_t limit);
   absl::Status GiveBack(uint64_t bytes);
   absl::StatusOr<uint64_t> bytes();
-  /// How many slabs all users of the folder have, as a power of two: what the first one wanted.
+  /// How many slabs all users of the folder have, as a power of two: what the first one wanted, or one that was alone.
   absl::StatusOr<int> AgreeOnSlabs(int wanted_bits, int most_bits);
 
  private:

@@ -37,7 +37,7 @@ constexpr size_t kMaxBadFiles = 16;
 std::array<OpenFiles::Bound, OpenFiles::kGroups> BoundsFor(size_t most_files) {
   if (most_files == SIZE_MAX) return {};  // what is in memory is nowhere else
   return {OpenFiles::Bound{most_files, kMostOpenSpans}, OpenFiles::Bound{most_files, SIZE_MAX},
-          OpenFiles::Bound{most_files, kMostForeignSpans}};
+          OpenFiles::Bound{most_files / 4, kMostForeignSpans}};
 }
 
 }  // namespace

@@ -252,6 +252,62 @@ TEST_F(SlabTest, ToolsKnowWhoseTheyAre) {
   EXPECT_TRUE(Files().empty());
 }
 
+// `cache verify` while another process gives the place of an object to one of the same size.
+TEST_F(SlabTest, APlaceThatIsAnothersByNowIsNotDamaged) {
+  const auto cache = Open(32 << 20);
+  Keep(*cache, 1, ObjectOf(1, 5000));
+  cache->Flush();
+  const auto slab = *CacheFile::Open(Files().at(0));
+  const CachedSpan first = slab->All()->at(0);
+  std::string bytes(first.range.length, '?');
+  EXPECT_TRUE(slab->CheckSmall(first, AsWritableBytes(bytes), nullptr).ok());
+  ASSERT_TRUE(CacheFile::Open(Files().at(0)).value()->Remove(first.range).ok());
+  EXPECT_TRUE(absl::IsNotFound(slab->CheckSmall(first, AsWritableBytes(bytes), nullptr)));
+  Keep(*cache, 2, ObjectOf(2, 5000));
+  cache->Flush();
+  ASSERT_EQ(slab->All()->at(0).range, first.range);
+  EXPECT_TRUE(absl::IsNotFound(slab->CheckSmall(first, AsWritableBytes(bytes), nullptr)));
+  EXPECT_EQ(Read(*cache, Of(2), {0, 5000}), ObjectOf(2, 5000)) << "it was not removed";
+}
+
+TEST_F(SlabTest, VerifyRemovesWhatIsDamaged) {
+  const auto cache = Open(32 << 20);
+  for (uint64_t i = 0; i < 3; ++i) Keep(*cache, i, ObjectOf(i, 5000));
+  cache->Flush();
+  std::fstream(Files().at(0), std::ios::in | std::ios::out | std::ios::binary).seekp(4096 + 1000).put('?').put('!');
+  absl::StatusOr<CacheCheck> check = VerifyCache(folder_.path(), {});
+  ASSERT_TRUE(check.ok()) << check.status();
+  EXPECT_EQ(check->ranges, 3u);
+  EXPECT_EQ(check->damaged_ranges, 1u);
+  check = VerifyCache(folder_.path(), {});
+  EXPECT_EQ(check->ranges, 2u);
+  EXPECT_EQ(check->damaged_ranges, 0u);
+}
+
+TEST_F(SlabTest, ClearRemovesWhatSaysNoMoreWhoseItIs) {
+  {
+    const auto cache = Open(32 << 20);
+    Keep(*cache, 1, ObjectOf(1, 5000));
+  }
+  std::fstream(Files().at(0), std::ios::in | std::ios::out | std::ios::binary).seekp(4096).write("\xff\xff\xff\xff", 4);
+  EXPECT_EQ(ClearCache(folder_.path(), "", {})->objects, 1u);
+  EXPECT_TRUE(Files().empty());
+}
+
+// A process that is alone counts again.
+TEST_F(SlabTest, FreeRecordsAreNotCountedAsObjects) {
+  uint64_t before = 0;
+  {
+    const auto cache = Open(32 << 20);
+    for (uint64_t i = 0; i < 2000; ++i) Keep(*cache, i, ObjectOf(i, 100));
+    Keep(*cache, 5'000'000, ObjectOf(5, 100));
+    cache->Flush();
+    EXPECT_EQ(ClearCache(folder_.path(), "s3://bucket/photos/0", {})->objects, 2000u);
+    before = *cache->disk_bytes();
+  }
+  EXPECT_LE(*Open(32 << 20)->disk_bytes(), before + 4096);
+}
+
 TEST_F(SlabTest, ACacheThatBecameSmallerShrinks) {
   {
     const auto cache = Open(32 << 20);
@@ -261,6 +317,29 @@ TEST_F(SlabTest, ACacheThatBecameSmallerShrinks) {
   cache->Flush();
   EXPECT_LE(DiskBytes(), (uint64_t{1} << 20) + 16384);
   EXPECT_GE(SummarizeCache(folder_.path(), {})->objects, 150u);
+}
+
+// What lies in the slabs of the smaller one makes room in time.
+TEST_F(SlabTest, ACacheThatBecameLargerHasMoreSlabs) {
+  constexpr uint64_t kObjects = 100;
+  const auto keep_all = [](DiskCache& cache) {
+    for (uint64_t i = 0; i < kObjects; ++i) Keep(cache, i, ObjectOf(i, 5000));
+    cache.Flush();
+  };
+  keep_all(*Open(64 << 20));
+  EXPECT_EQ(Files().size(), 1u);
+  {
+    const auto small = Open(64 << 20);
+    const auto large = Open(512 << 20);
+    keep_all(*large);
+    EXPECT_EQ(Files().size(), 1u) << "another process uses them";
+  }
+  for (const uint64_t size : {512 << 20, 64 << 20}) {
+    const auto cache = Open(size);
+    keep_all(*cache);
+    EXPECT_EQ(Files().size(), 1u + 8u);
+    for (uint64_t i = 0; i < kObjects; ++i) EXPECT_EQ(Read(*cache, Of(i), {0, 5000}), ObjectOf(i, 5000));
+  }
 }
 
 TEST_F(SlabTest, InMemoryToo) {
