@@ -14,7 +14,7 @@
 #include "cache/disk_cache.h"
 #include "cache/memory_cache.h"
 #include "cache/room_maker.h"
-#include "cache/slab_testing.h"
+#include "cache/testing/slab_fixture.h"
 
 /// Slabs that cannot take an object: then it lies in a file of its own, and the cache goes on.
 

@@ -1,8 +1,6 @@
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,8 +20,7 @@
 #include "cache/cache_tools.h"
 #include "cache/disk_cache.h"
 #include "cache/memory_cache.h"
-#include "cache/slab_testing.h"
-#include "store/testing/temp_folder.h"
+#include "cache/testing/slab_fixture.h"
 
 /// Whole small objects, which lie in slabs.
 
