@@ -99,7 +99,7 @@ class CacheFile {
 
   // ---- Of a slab, which has whole small objects of many kinds.
 
-  /// Whether this process may change records: those of a slab lie behind its places (ulimit -f).
+  /// This process may change records. Those of a slab lie behind its places, beyond some limits (ulimit -f).
   bool can_change() const { return CanChange(0); }
   bool is_slab() const { return cache_format::IsSlab(head_.identity); }
   /// Reads a range of a small object; returns the size of the object. NotFound if it is not there. The object is

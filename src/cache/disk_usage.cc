@@ -100,13 +100,13 @@ absl::Status CountAgain(const std::string& folder, int fd, std::optional<int> le
   if (Load(fd, kVersionAt) != cache_format::kVersion) DropOtherVersions(folder, tell);
   RETURN_IF_ERROR(Store(fd, CountBytes(folder, tell)));
   RETURN_IF_ERROR(Store(fd, cache_format::kVersion, kVersionAt));
-  // What lies in fewer slabs is not found any more, and makes room in time.
+  // The objects in fewer slabs are not found any more, and make room in time.
   const uint64_t least = least_slab_bits ? static_cast<uint64_t>(*least_slab_bits) + 1 : 0;
   if (Load(fd, kSlabBitsAt) < least) RETURN_IF_ERROR(Store(fd, least, kSlabBitsAt));
   return Store(fd, 0, kProgressAt);
 }
 
-// Free ones, which a slab keeps for the objects that come, have none.
+// A slab keeps free records for the objects that come: they have no margin.
 uint64_t MarginsOfRecords(int fd, uint64_t records, const std::string& path) {
   using namespace cache_format;
   const uint64_t begin = RecordsAt(kSlabBytes);

@@ -15,9 +15,9 @@
 
 namespace millrace {
 
-/// The files of a cache that this process has open. There are three groups, each within a bound of its own: files of
-/// one object, slabs that the process reads or writes, and slabs that it has looked into only to make room. The last
-/// used ones stay. Thread-safe.
+/// The files of a cache that this process has open. There are three groups: files of one object, slabs that the process
+/// reads or writes, and slabs that it has looked into only to make room. Each has a bound of its own, within which the
+/// last used ones stay. Thread-safe.
 class OpenFiles {
  public:
   enum Group : size_t { kFiles, kSlabs, kForeignSlabs };
@@ -32,7 +32,7 @@ class OpenFiles {
   std::shared_ptr<CacheFile> Find(std::string_view name, bool is_wanted);
   /// Null if it is not open. Does not count as a use.
   std::shared_ptr<CacheFile> Peek(std::string_view name) const;
-  /// Closes others of its group if they are too many. Of two with one name, the first stays.
+  /// Closes others of its group if they are too many. If one of that name is open, it stays.
   void Add(const std::string& name, std::shared_ptr<CacheFile> file, bool is_wanted);
   /// Another one of that name, made since, stays.
   void Forget(const std::string& name, const std::shared_ptr<CacheFile>& file);

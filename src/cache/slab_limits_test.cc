@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -16,7 +18,7 @@
 #include "cache/room_maker.h"
 #include "cache/testing/slab_fixture.h"
 
-/// Slabs that cannot take an object: then it lies in a file of its own, and the cache goes on.
+/// Slabs that cannot take an object: then it lies in a file of its own, and the cache takes others.
 
 namespace millrace {
 namespace {
@@ -35,6 +37,7 @@ class SlabLimitsTest : public SlabTest {
               static_cast<ssize_t>(records.size()));
   }
   static bool LimitFiles(uint64_t bytes) {
+    std::signal(SIGXFSZ, SIG_DFL);
     rlimit limit{};
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return false;
     limit.rlim_cur = bytes;

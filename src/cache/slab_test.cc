@@ -316,7 +316,7 @@ TEST_F(SlabTest, ACacheThatBecameSmallerShrinks) {
   EXPECT_GE(SummarizeCache(folder_.path(), {})->objects, 150u);
 }
 
-// What lies in the slabs of the smaller one makes room in time.
+// The objects in the slabs of the smaller one make room in time.
 TEST_F(SlabTest, ACacheThatBecameLargerHasMoreSlabs) {
   constexpr uint64_t kObjects = 100;
   const auto keep_all = [](DiskCache& cache) {

@@ -16,7 +16,7 @@
 #include "cache/disk_cache.h"
 #include "store/testing/temp_folder.h"
 
-/// What the tests of slabs have in common.
+/// The fixture of tests of slabs.
 
 namespace millrace {
 
