@@ -126,9 +126,10 @@ bool RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
       continue;
     }
     if (absl::IsNotFound(added)) continue;
-    if (absl::IsOutOfRange(added) || absl::IsUnavailable(added)) return false;
+    const bool is_bad = IsBad(small.slab_name);
+    if (!is_bad && (absl::IsOutOfRange(added) || absl::IsUnavailable(added))) return false;
     dropped_bytes_.fetch_add(length, std::memory_order_relaxed);
-    OnError(added, /*reading=*/false);
+    if (!is_bad) OnError(added, /*reading=*/false);
     return true;
   }
   not_admitted_bytes_.fetch_add(length, std::memory_order_relaxed);
