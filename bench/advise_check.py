@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What `millrace advise` predicts beside what a stopwatch says: start-up within 10 %, an epoch within 15 %, from devstore at 30 and 150 ms.
+"""Compares the predictions of `millrace advise` with measured times: start-up within 10 %, an epoch within 15 %, from devstore at 30 and 150 ms.
 
+    ```
     bench/advise_check.py                 2,000 JPEGs of 20 KB, seven repeats: some minutes on a machine that does nothing else
     bench/advise_check.py --quick         500 JPEGs, one repeat: shows that everything works
     bench/advise_check.py --json FILE
+    ```
 
-Measured: reading by streaming (`millrace feed`), raw objects and shards, from an empty cache folder to the first batch, and from there to the end of the
-epoch; and File mode's start-up, as it is taken to be: a copy of all samples by `millrace cp`, then the first batch from the disk. What a process takes to start is
-no part of it, nor is a model. The median of the repeats counts, with the least and the most beside it, and whether it lies within the range that `advise` gives.
-Exits 1 if a prediction is off by more than it may be (never with --quick).
+It measures reading by streaming (`millrace feed`) of raw objects and shards: from an empty cache folder to the first batch, and from there to the end of
+the epoch. It also measures File mode's start-up: a copy of all samples by `millrace cp`, then the first batch from the disk. The start of a process is not
+part of it, and there is no model. The median of the repeats counts. The table also shows the minimum, the maximum, and whether the median is within the
+range that `advise` gives. The program exits with 1 if a prediction is off by more than is allowed (never with --quick).
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class Bench:
         return done.stdout
 
     def fresh(self, env: dict[str, str]) -> dict[str, str]:
-        """With a cache folder that is empty."""
+        """Runs a command with an empty cache folder."""
         cache = self.folder / "cache"
         shutil.rmtree(cache, ignore_errors=True)
         return {**env, "MILLRACE_CACHE": str(cache)}

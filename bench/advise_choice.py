@@ -96,7 +96,7 @@ class Bench:
         return done.stdout
 
     def fresh(self, env: dict[str, str]) -> dict[str, str]:
-        """With a cache folder that is empty."""
+        """Runs a command with an empty cache folder."""
         cache = self.folder / "cache"
         shutil.rmtree(cache, ignore_errors=True)
         return {**env, "MILLRACE_CACHE": str(cache)}

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """How well `millrace feed` hides the latency of S3: 30 ms first byte, 0 ms and local files, side by side in one run.
 
+    ```
     bench/feed_bench.py                    20,000 JPEGs of about 115 KB, five interleaved runs (half an hour on two cores)
     bench/feed_bench.py --quick            2,000 JPEGs, three runs (a few minutes; the figures are rougher)
     bench/feed_bench.py --json result.json
+    ```
 
 Exits 1 when a target is missed (never with --quick). The images are made once and kept in --cache. See bench/README.md for what the columns mean.
 """
@@ -38,7 +40,7 @@ RIVALS = ("dataloader", "dataloader-draft", "webdataset")
 
 @dataclass
 class Run:
-    """One feed of the whole epoch."""
+    """Runs one feed of the whole epoch."""
 
     samples_per_second: float
     cpu_per_1000: float  # CPU-seconds of the client
@@ -70,7 +72,7 @@ def cpu_list(cores: list[int]) -> str:
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """With the options that both benchmarks of whole commands have; `parse` reads them."""
+    """Adds the options that both benchmarks of whole commands have. `parse` reads them."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2,000 images and three runs, unless told otherwise")
     parser.add_argument("--count", type=int, help="images (default 20000)")
@@ -227,7 +229,7 @@ def feed(options: argparse.Namespace, uri: str, server: int | None, env: dict[st
 
 
 def rival(name: str, folder: Path, options: argparse.Namespace) -> dict | None:
-    """Of a quarter of the images at most: rivals are slower, and their rate does not depend on the count."""
+    """Measures a rival with at most a quarter of the images, since rivals are slower, and their rate does not depend on the count."""
     done = subprocess.run(
         [
             sys.executable,
@@ -319,8 +321,10 @@ def print_feeds(runs: dict[str, list[Run]], cores: int) -> dict[str, float]:
 
 
 def print_ratios(rates: dict[str, float], runs: dict[str, list[Run]]) -> dict[str, dict[str, Any]]:
-    """Of the medians, which the targets are for. Beside them those of runs that came one after the other: where these disagree, the
-    machine changed more than the places differ."""
+    """Shows the ratios of the medians, to which the targets apply, and the ratios of neighboring runs.
+
+    If these disagree, the machine changed more than the places differ.
+    """
     say("")
     ratios = {}
     for layout in LAYOUTS:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What others do with the files of feed_bench.py: JPEG to 224x224 u8 in batches of 128, by PyTorch's DataLoader or webdataset.
+"""Other loaders over the files of feed_bench.py: JPEG to 224x224 u8 in batches of 128, by PyTorch's DataLoader or webdataset.
 
 Prints one JSON object. The clock starts with the first batch: neither imports nor the start of workers count against them.
 """

@@ -1,6 +1,6 @@
-// The paths that each sample, request or batch takes, one in a run, for a program that counts instructions: what an
-// item costs is the difference of two runs over the difference of their items, so that starting and preparing do not
-// count (instructions.py). No threads, no I/O, no clock: two runs of a build execute the same instructions.
+// This program runs one path of a sample, request or batch, for a program that counts instructions (instructions.py).
+// The cost of an item is the difference of two runs over the difference of their items, so that starting and preparing
+// do not count. There are no threads, no I/O and no clock: two runs of a build execute the same instructions.
 //
 //   hot_paths              lists the cases
 //   hot_paths CASE ITEMS   goes this path ITEMS times
@@ -132,7 +132,7 @@ void ScanIndex(uint64_t items) {
 
 // ---- A shard
 
-/// Of tar, with samples of 4 KB.
+/// Scans shards of tar with samples of 4 KB.
 void ScanShards(uint64_t items) {
   constexpr uint64_t kSamples = 64;
   constexpr size_t kChunk = 64 << 10;

@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """How many instructions Millrace executes for an item of each of its hot paths: a figure that, unlike seconds, is the same on a busy machine.
 
+    ```
     bench/instructions.py             counts them, beside those of bench/instructions.json (half a minute)
     bench/instructions.py --update    and writes that file: when a path was made to cost more on purpose, or costs less from now on
+    ```
 
 Exits 1 if a path takes more than 1.15 times the instructions that the file says. One that takes less than 0.85 of them is only named: with --update it cannot
 become slow again unnoticed. Exits 77, and says why, where figures cannot be compared with those of the file: without valgrind, on other processors, or if another
 compiler or no release build made the programs.
 
-valgrind counts, on a processor that it makes up: the same one, with AVX2 and without AVX-512, on all that have what it needs for that, so that libraries choose the
-same code for it. Each program runs twice with different numbers of items; the difference is what items cost, without starting and preparing. The main thread
+valgrind counts, on a processor that it simulates. It is the same one on all processors with the needed features: with AVX2 and without AVX-512. So libraries choose
+the same code for it. Each program runs twice with different numbers of items; the difference is what items cost, without starting and preparing. The main thread
 of a program with threads does not count if it only waits: it looks at the clock meanwhile, more often on a slow machine. The work that such threads do for each other
 still differs from run to run, upwards. A path that seems to take too many instructions is counted again, and the lowest number counts.
 
-Instructions do not show the kernel's work for a program. So system calls are counted for paths whose threads could wait for each other too often. valgrind runs one
-thread at a time, so their number is nearly the same each time. For paths that could use memory only once, first touches of pages are counted, without valgrind.
+Instructions do not show the kernel's work for a program. So system calls are counted for paths whose threads could wait for each other too often. Since valgrind runs one
+thread at a time, their number is nearly the same each time. For paths that could use memory only once, first touches of pages are counted, without valgrind.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ COPIES_IN_WORDS = {
     "GLIBC_TUNABLES": "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824"
 }
 CANNOT = 77  # the exit status by which test runners know what was left out
-# What the processor that valgrind makes up is said to have if the real one has AVX2; else some of it depends on the real one.
+# The simulated processor of valgrind has these features if the real one has AVX2. Otherwise some of them depend on the real one.
 FEATURES = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}
 
 

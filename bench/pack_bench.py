@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""How fast `millrace pack` makes shards of a folder of JPEGs, durable at the end, beside `tar`, `webdataset` and itself from and
-to S3 at 30 ms; and how fast `millrace index` is beside one pass that reads and hashes the same bytes.
+"""Measures how fast `millrace pack` makes shards of a folder of JPEGs, durable at the end. Rivals are `tar` and `webdataset`.
 
+It also packs from and to S3 at 30 ms, and compares `millrace index` with one pass that reads and hashes the same bytes.
+
+    ```
     bench/pack_bench.py                    20,000 JPEGs of about 115 KB, five interleaved runs (a quarter of an hour)
     bench/pack_bench.py --quick            2,000 JPEGs, three runs (a minute; the figures are rougher)
     bench/pack_bench.py --json result.json
+    ```
 
 Exits 1 when a target is missed (never with --quick). The images are made once and kept in --cache, as those of feed_bench.py
 are. See bench/README.md for what is measured.
@@ -126,7 +129,7 @@ class Bench:
         self.ceiling = newest("read_crc")
 
     def clear(self) -> None:
-        """No run pays for what another has left: neither files nor pages that are not on disk yet."""
+        """Removes files and unwritten pages of earlier runs, so that no run pays for another one."""
         for path in (
             self.out,
             self.root / "out",

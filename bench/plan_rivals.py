@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an order costs: Millrace's plan beside Grain's index shuffle and MosaicML's partitioning with py1e; the table of docs/plan.md.
+"""Measures the cost of an order: Millrace's plan, Grain's index shuffle, and MosaicML's partitioning with py1e. It makes the table of docs/plan.md.
 
     PYTHONPATH=build/release/python bench/plan_rivals.py              # 10^9 samples; 10^7 of MosaicML, which holds all of them in memory
     PYTHONPATH=build/release/python bench/plan_rivals.py --samples 1000000
@@ -128,7 +128,7 @@ def mosaic(samples: int) -> Found:
 
 
 def nothing(samples: int) -> Found:
-    """What Python takes by itself, with the numbers that the others are asked for."""
+    """Measures the cost of Python by itself, with the same numbers."""
     np.random.default_rng(1).integers(0, samples, CALLS).tolist()
     return dict.fromkeys(("first_ms", "streaming_ns", "at_ns", "where_ns"))
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""What it takes to resume `millrace feed` in the midst of a data set of a million samples: time to the first batch, and bytes fetched until
-the end of the epoch; and what worlds that share extents read.
+"""Measures how `millrace feed` resumes in the middle of a data set of a million samples.
+
+It measures the time to the first batch, and the bytes that are fetched until the end of the epoch. It also measures the reads of several ranks that
+share extents.
 
     bench/resume_bench.py                  samples of 128 B, 1 KB and 115 KB, from files and from S3 with 30 ms (ten minutes)
     bench/resume_bench.py --json result.json
@@ -54,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def write_pair(stem: Path, samples: int, size: int) -> None:
-    """As Megatron's IndexedDataset does: sequences of int32."""
+    """Writes sequences of int32, as Megatron's IndexedDataset does."""
     block = os.urandom(size)
     with stem.with_suffix(".bin").open("wb") as out:
         for number in range(samples):

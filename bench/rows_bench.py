@@ -48,8 +48,10 @@ def make_corpus(cache: Path, count: int) -> tuple[Path, np.ndarray]:
 
 
 def best_fit(lengths: np.ndarray) -> tuple[float, float]:
-    """The rival: best fit, longest first, of a group's worth of documents at a time, with numpy's sort and a bisected list
-    of what is left in rows, as data-preparation scripts do. Seconds, and the part of the places that is filled."""
+    """Runs the rival: best fit, longest first, for a group's worth of documents at a time, as data-preparation scripts do.
+
+    It uses numpy's sort, and a bisected list of the room in rows. Returns the seconds, and the part of the places that is filled.
+    """
     begin = time.monotonic()
     pieces = [
         length for whole in lengths.tolist() for length in [LENGTH] * (whole // LENGTH) + [whole % LENGTH] if length

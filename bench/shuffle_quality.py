@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """How well the windowed shuffle shuffles, beside others at equal cache bytes: the numbers and pictures of docs/shuffle.md.
 
+    ```
     PYTHONPATH=build/release/python bench/shuffle_quality.py             # tables, some minutes
     PYTHONPATH=build/release/python bench/shuffle_quality.py --quick     # a tenth of the samples
     PYTHONPATH=build/release/python bench/shuffle_quality.py --figures docs/shuffle
+    ```
 
-Nothing is read: orders are pure functions. The data are those of ImageNet in size: 1,281,167 samples of 115 KB in 1,000 classes, by default
+Nothing is read: orders are pure functions. The data have the size of ImageNet: 1,281,167 samples of 115 KB in 1,000 classes. By default they are
 sorted by class, which is the hardest case. bench/README.md says how to read the tables.
 """
 
@@ -104,7 +106,7 @@ def of_lanes(wanted: float, lanes: int = LANES) -> int:
 
 
 def defaults(samples: int) -> None:
-    """What b, K and L do, one at a time."""
+    """Shows the effects of b, K and L, one at a time."""
     print(
         "\n## b, with windows of about 256 MiB\n\n| extent | b | K | window | requests | clustering |\n|---|---|---|---|---|---|"
     )

@@ -1,5 +1,5 @@
-// What it costs to deal a data set to its classes: time, memory at the peak and of the result, and what an item of
-// balanced sampling takes. The data set is an index alone, of shards of 500 samples; nothing of the shards is read.
+// Measures the cost of dividing a data set by its classes: time, memory at the peak and of the result, and the time of
+// an item of balanced sampling. The data set is only an index, of shards of 500 samples; no shard is read.
 //   subset_bench FOLDER [SAMPLES [CLASSES [even|zipf|sorted]]]     10,000,000 samples, 65,536 classes, even
 // The index is written below FOLDER where it is not there yet (0.4 us a sample), and kept.
 //
@@ -39,7 +39,7 @@ double Seconds(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-/// Of all threads of the process: what else the machine does matters less to them.
+/// Returns the CPU time of all threads of the process, which depends less on other work of the machine.
 double CpuSeconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }

@@ -1,7 +1,10 @@
 # millrace_library(base SOURCES a.cc b.cc DEPS net PRIVATE lib) -> static library millrace_base
 #   OFF_DATA_PATH: no sample passes through it, so it is compiled by -O1, in two thirds of the time
+#
 # millrace_test(base SOURCES a_test.cc DEPS ... [SLOW])         -> one program base_test, each case a ctest
+#
 # millrace_embed(millrace_job JobTemplate templates a.sh b.json) -> the texts of files as a part of a target
+#
 # millrace_fuzz(shard NAME tar_fuzz SOURCES tar_fuzz.cc)        -> libFuzzer program (preset asan only)
 
 add_library(millrace_flags INTERFACE)

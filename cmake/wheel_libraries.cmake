@@ -1,7 +1,10 @@
 # In a wheel (MILLRACE_WHEEL), all that is C++ is linked in, libstdc++ too, so that systems of an older GCC run it: no symbol of GLIBCXX is left.
 # The archives are those of scripts/wheel-libraries. Their headers are Debian's, hence objects come from the cache of the compiler as ever.
 # Exceptions are unwound by the system's libgcc_s: the one of GCC 12 needs glibc 2.35, and a process has one.
-set(MILLRACE_WHEEL_LIBRARIES ${CMAKE_SOURCE_DIR}/build/wheel-libraries/lib)
+if(CMAKE_CROSSCOMPILING)
+  set(suffix -arm64)
+endif()
+set(MILLRACE_WHEEL_LIBRARIES ${CMAKE_SOURCE_DIR}/build/wheel-libraries${suffix}/lib)
 
 get_directory_property(imported IMPORTED_TARGETS)
 foreach(target IN LISTS imported)

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 examples/classify.py s3://bucket/train --save s3://bucket/run-1 --epochs 10
 
-Kill it at any moment, and start the same command again, perhaps with another number of processes: it goes on with the next sample.
+Kill it at any moment, and start the same command again, perhaps with another number of processes: it continues with the next sample.
 `millrace run --retries 3 --checkpoint URI -- torchrun ...` does that by itself.
 """
 
@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def make_model(classes: int) -> nn.Module:
-    """Small, so that it runs anywhere; take torchvision's resnet50 in earnest."""
+    """Makes a small model that runs anywhere. Use torchvision's resnet50 for real training."""
     layers: list[nn.Module] = []
     for before, after in ((3, 16), (16, 32), (32, 64)):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
@@ -76,7 +76,7 @@ def main() -> None:
             logits = model(batch["image"])
             loss = criterion(logits, batch["label"])
             optimizer.zero_grad()
-            # A rank whose last batch is all padding has no loss, and still takes part in the step.
+            # If the last batch of a rank is all padding, the rank has no loss, but still takes part in the step.
             (loss if any(batch["key"]) else logits.sum() * 0).backward()
             optimizer.step()
             step += 1

@@ -1,11 +1,11 @@
-"""Compares two runs of classify.py: are their models equally good, and what did each cost until it was good?
+"""Compares the quality of the models of two runs of classify.py, and their costs until they were good.
 
     python examples/compare_runs.py s3://bucket/on-demand s3://bucket/spot --data s3://bucket/validation --prices 98.32 36.4
     python examples/compare_runs.py /runs/a /runs/b --data /data/validation --target-loss 0.3
 
 Both models see the same images, in the same order. Quality is the share of images whose class a model names. The runs are at parity if the shares differ
-by at most --tolerance percent points (0.1). A run has converged when the mean of its last --window losses is at most the target for the first time: by
-default the larger of the two runs' last means, which both have reached. Exits 1 if the runs are not at parity.
+by at most --tolerance percent points (0.1). A run has converged when the mean of its last --window losses is at most the target for the first time. By
+default, the target is the larger of the two runs' last means, which both have reached. The program exits with 1 if the runs are not at parity.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def share_of_right(state: dict[str, Any], options: argparse.Namespace) -> float:
 
 
 def means(history: list[tuple[int, float, float]], window: int) -> list[float]:
-    """Of each loss and those before it."""
+    """Returns the mean of each loss and the losses before it."""
     losses = [loss for _, _, loss in history]
     return [sum(losses[max(0, end - window) : end]) / (end - max(0, end - window)) for end in range(1, len(losses) + 1)]
 
 
 def converged(history: list[tuple[int, float, float]], window: int, target: float) -> tuple[int, float] | None:
-    """The step and the seconds of training at which the mean loss was at most the target for the first time."""
+    """Returns the step and the seconds of training at which the mean loss was at most the target for the first time."""
     full = min(window, len(history))
     for (step, seconds, _), mean in list(zip(history, means(history, window)))[full - 1 :]:
         if mean <= target:

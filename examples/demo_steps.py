@@ -1,4 +1,4 @@
-"""What the demos share: commands and servers that are shown as they run, claims that are checked, and an end that leaves nothing behind."""
+"""Common parts of the demos: commands and servers whose output is shown, checked claims, and an end that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ started = time.monotonic()
 
 
 class DemoFailed(Exception):
-    """Something does not hold, or a program failed; the message says what."""
+    """A claim does not hold, or a program failed. The message says which."""
 
 
 def say(text: str) -> None:
@@ -53,7 +53,7 @@ def millrace(*arguments: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def running(command: list[str | os.PathLike[str]], stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A program with its output as a pipe, which does not outlive the block."""
+    """Runs a program with its output as a pipe. It does not outlive the block."""
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         yield process
@@ -71,7 +71,7 @@ def running(command: list[str | os.PathLike[str]], stderr: int | None = None) ->
 
 @contextlib.contextmanager
 def devstore(*arguments: str | os.PathLike[str]) -> Iterator[str]:
-    """`millrace devstore` on a free port. Gives its URL; the AWS variables name it."""
+    """Runs `millrace devstore` on a free port, and yields its URL. The AWS variables name it."""
     command: list[str | os.PathLike[str]] = [MILLRACE, "devstore", *arguments, "--port", "0"]
     command += ["--access-key", KEYS["AWS_ACCESS_KEY_ID"], "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]]
     with running(command) as server:
@@ -88,7 +88,7 @@ def devstore(*arguments: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def run(demo: Callable[[], None], *needed: tuple[pathlib.Path, str]) -> int:
-    """The demo's exit status. `needed`: further paths that must exist, each with the command that makes it."""
+    """Runs a demo, and returns its exit status. `needed` has further paths that must exist, each with the command that makes it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
     sys.path.insert(0, str(BUILD / "python"))
     os.environ.update(PYTHONPATH=str(BUILD / "python"), PYTHONUNBUFFERED="1")

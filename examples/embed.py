@@ -1,4 +1,4 @@
-"""Batch inference: a vector for each image, as shards that Millrace and others read. After a kill, the same command goes on.
+"""Batch inference: a vector for each image, as shards that Millrace and others read. After a kill, the same command continues.
 
 python examples/embed.py s3://bucket/images s3://bucket/vectors
 torchrun --nproc-per-node 4 examples/embed.py s3://bucket/images s3://bucket/logits --checkpoint s3://bucket/run-1 --step 1200
@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="images")
     parser.add_argument("results", help="an empty place for the shards, or one where the same command has begun")
-    parser.add_argument("--model", help="a file of torch.jit.save(); without it, the vectors are means of colours")
+    parser.add_argument("--model", help="a file of torch.jit.save(); without it, the vectors are means of colors")
     parser.add_argument(
         "--checkpoint", help="where classify.py has saved: the vectors are what its model says of the classes"
     )

@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     options = parser.parse_args()
 
-    # One token more, since inputs and targets are shifted by one.
+    # Rows have one token more, since inputs and targets are shifted by one.
     loader = millrace.Loader(
         options.data,
         tokens=millrace.Tokens(options.length + 1, "pack"),

@@ -2,8 +2,8 @@
 
     python examples/ray_train.py s3://bucket/train --save /shared/ray --workers 2 --epochs 10
 
-Ray starts the workers again after a failure, and they go on with the next sample after the last checkpoint. If the program itself is killed,
-the same command goes on, perhaps with another number of workers.
+Ray starts the workers again after a failure, and they continue with the next sample after the last checkpoint. If the program itself is killed,
+the same command continues, perhaps with another number of workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import nn
 
 
 def make_model(classes: int) -> nn.Module:
-    """Small, so that it runs anywhere; take torchvision's resnet50 in earnest."""
+    """Makes a small model that runs anywhere. Use torchvision's resnet50 for real training."""
     layers: list[nn.Module] = []
     for before, after in ((3, 16), (16, 32)):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
@@ -31,7 +31,7 @@ def make_model(classes: int) -> nn.Module:
 
 
 def train(options: dict[str, Any]) -> None:
-    """What each worker runs. Ray has initialised torch.distributed, from which the Loader takes rank and world."""
+    """Runs in each worker. Ray has initialized torch.distributed, from which the Loader takes rank and world."""
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
     dataset = millrace.Dataset(options["data"])
@@ -72,7 +72,7 @@ def train(options: dict[str, Any]) -> None:
 
 
 def save(model: nn.Module, loader: millrace.Loader, rank: int, step: int, loss: float) -> None:
-    """One checkpoint of all workers: Ray takes the files of each."""
+    """Saves one checkpoint of all workers. Ray takes the files of each worker."""
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / f"loader-{rank}.json").write_text(json.dumps(loader.state_dict()))
         if rank == 0:

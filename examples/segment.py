@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="samples with an image and a mask")
     parser.add_argument("--image", default="jpg", help="the field of the image [jpg]")
-    parser.add_argument("--mask", default="mask.png", help="the field of the mask, a palette or grey PNG [mask.png]")
+    parser.add_argument("--mask", default="mask.png", help="the field of the mask, a palette or gray PNG [mask.png]")
     parser.add_argument("--classes", type=int, default=21)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16)

@@ -14,7 +14,7 @@ import torch
 
 
 def frames_of(sample: dict[str, Any], field: str, count: int, size: int) -> dict[str, Any]:
-    """So many frames, evenly spread, as uint8 [frames, 3, size, size]."""
+    """Returns ``count`` frames, evenly spread, as uint8 [frames, 3, size, size]."""
     from torchcodec.decoders import VideoDecoder  # type: ignore[import-not-found,unused-ignore]
 
     decoder = VideoDecoder(sample.pop(field), seek_mode="approximate")

@@ -124,10 +124,12 @@ def make_tarball(wheel: Wheel, folder: Path) -> Path:
     return made
 
 
-def _debian_version(package: str) -> tuple[str, str]:
-    """Version and source package, as dpkg of this machine has them, which made the wheel."""
+def _debian_version(package: str, machine: str) -> tuple[str, str]:
+    """Version and source package, as dpkg of this machine has them, which made the wheel, or those that scripts/arm64-sysroot unpacked."""
     form = "${Version}\\t${source:Package}\\t${source:Version}\\n"
-    said = subprocess.run(["dpkg-query", "-W", "-f", form, package], capture_output=True, text=True)
+    system = "/" if machine == os.uname().machine else f"{ROOT}/build/arm64-sysroot/"
+    command = ["dpkg-query", f"--admindir={system}var/lib/dpkg", "-W", "-f", form, package]
+    said = subprocess.run(command, capture_output=True, text=True)
     if said.returncode != 0:
         raise SystemExit(f"artifacts: {package} is in the wheel, but dpkg does not know it: {said.stderr.strip()}")
     version, source, source_version = said.stdout.splitlines()[0].split("\t")
@@ -169,7 +171,7 @@ def bill_of_materials(wheel: Wheel) -> dict[str, Any]:
             version = _robin_map_version()
             reference = f"pkg:github/tessil/robin-map@v{version}"
         else:
-            version, source = _debian_version(package)
+            version, source = _debian_version(package, wheel.machine)
             reference = (
                 f"pkg:deb/debian/{package}@{version.replace(':', '%3A').replace('+', '%2B')}?distro={_release()}"
             )

@@ -4,8 +4,8 @@ Prints what is wrong and exits 1.
 
 usage: check_modules.py [ROOT]        ROOT is the repository (default: the one this file lies in)
 
-Four rules: who may include whom (transitive, downwards only), who owns a third-party library, what the pure modules
-must not touch, and that no two types of production code have one name (they all live in one flat namespace).
+Four rules: who may include whom (transitive, downwards only), who owns a third-party library, and what the pure modules
+must not touch. The last is that no two types of production code have one name (they all live in one flat namespace).
 CMake must link the modules that the table names.
 """
 
@@ -132,7 +132,7 @@ def owner_of(header: str) -> set[str] | None:
 
 
 def check_include(path: Path, module: str, header: str) -> Iterator[str]:
-    """What is wrong with one include of this file."""
+    """Says what is wrong with one include of this file."""
     test = is_test(path)
     first = header.split("/")[0]
     if "/" in header and first in TABLE and not header.startswith(SYSTEM_FOLDERS):

@@ -86,7 +86,7 @@ def of_comments(text: str, mark: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate([*text.splitlines(), ""], 1):
         found = re.match(rf"\s*{mark}+!?\s?(.*)", line)
         if found and found[1].strip():
-            if block and found[1].startswith("  "):  # a line of usage
+            if block and re.match(r"  |- \S", found[1]):  # a line of usage, or an item of a list
                 yield start, " ".join(block)
                 block = []
             if not block:
@@ -100,12 +100,31 @@ def of_comments(text: str, mark: str) -> Iterator[tuple[int, str]]:
             yield number, trailing[1]
 
 
+def of_help(text: str) -> Iterator[tuple[int, str]]:
+    """Paragraphs; lines that begin with spaces are examples and tables."""
+    start, block = 0, []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.strip() and not line.startswith(" "):
+            start = start if block else number
+            block.append(line.strip())
+        elif block:
+            yield start, " ".join(block)
+            block = []
+
+
 def of_messages(text: str) -> Iterator[tuple[int, str]]:
-    """String literals of C++ that hold a sentence; neighbours are one."""
+    """String literals of C++ that hold a sentence; neighbours are one. Raw ones are texts of paragraphs, as those of help."""
+    for raw in re.finditer(r'R"(\w*)\((.*?)\)\1"', text, re.DOTALL):
+        if "\n" in raw[2]:
+            first = text.count("\n", 0, raw.start()) + 1
+            yield from ((first + line - 1, paragraph) for line, paragraph in of_help(raw[2]))
     for literal in re.finditer(r'"(?:[^"\\\n]|\\.)*"(?:\s+"(?:[^"\\\n]|\\.)*")*', text):
         message = re.sub(r'"\s+"', "", literal[0]).strip('"')
-        if len(message.split()) >= 4 and not text[: literal.start()].endswith("#include "):
-            yield text.count("\n", 0, literal.start()) + 1, message
+        if text[: literal.start()].endswith("#include "):
+            continue
+        for line in re.split(r"\\n", message):  # help has lines of examples, which begin with spaces
+            if len(line.split()) >= 4 and not line.startswith("  "):
+                yield text.count("\n", 0, literal.start()) + 1, line
 
 
 def of_python(text: str) -> Iterator[tuple[int, str]]:

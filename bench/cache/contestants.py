@@ -3,8 +3,8 @@
 
     AWS_ENDPOINT_URL=... build/bench-venv-cache/bin/python bench/cache/contestants.py mosaicml --capacity 64000000 --scratch DIR
 
-After each epoch it prints one JSON object with the samples, their bytes, seconds and CPU-seconds of all its processes, and waits for a line on
-stdin, so that whoever started it can look at the server in between. Nothing is decoded. Exits 3 if the contestant is not installed.
+After each epoch it prints one JSON object with the samples, their bytes, seconds and CPU-seconds of all its processes. Then it waits for a line on
+stdin, so that the program that started it can look at the server in between. Nothing is decoded. Exits 3 if the contestant is not installed.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ CONTESTANTS: dict[str, Callable[[Task], Epochs]] = {
 
 
 def finish() -> None:
-    """Not through the interpreter's end: some wait for workers that wait for them."""
+    """Ends the process without the interpreter's end, since some contestants wait there for workers that wait for them."""
     for pid in processes():
         if pid != "self":
             try:

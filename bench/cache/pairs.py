@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What reading from the cache costs: CPU-seconds per GB of a feed whose data are all in the cache, against the same feed of local files.
+"""Measures the cost of reading from the cache: CPU-seconds per GB of a feed whose data are all in the cache, against the same feed of local files.
 
     bench/cache/pairs.py                   1 GB of shards, five pairs of runs (a few minutes)
     bench/cache/pairs.py --quick           100 MB, one pair: whether it works

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Several epochs through a cache that does not hold all data: what is downloaded in epochs 2 to 5, how long they take and what they cost.
 
+    ```
     bench/cache/run.py                        4,000 JPEGs of 115 KB, caches of a quarter of that, S3 at 30 ms (a quarter of an hour)
     bench/cache/run.py --quick                300 JPEGs: shows that everything works, within three minutes
     bench/cache/run.py --only millrace,litdata
     bench/cache/run.py --capacity 0.5 --json result.json
+    ```
 
-Contestants: @CONTESTANTS@. Each reads every sample once an epoch in an order of its own, which changes from epoch to epoch, from the
-format of its own; fsspec's filecache has no bound, and keeps all. "optimum" is what `millrace cache simulate` says of the best that anybody could do with
-Millrace's windowed order and this capacity. Each row is printed as it is measured. The rivals are those of `bench/setup_rivals cache` (run it first); what is
+Contestants: @CONTESTANTS@. Each reads every sample once an epoch from a format of its own, in an order of its own that changes from
+epoch to epoch. The filecache of fsspec has no limit, and keeps all. "optimum" is the best possible result with Millrace's windowed order and this capacity,
+as `millrace cache simulate` computes it. Each row is printed as it is measured. The rivals are those of `bench/setup_rivals cache` (run it first); what is
 not installed is reported as left out.
 """
 
@@ -170,11 +172,11 @@ def disk_bytes(folder: Path) -> int:
 
 
 def measure(options: argparse.Namespace, server: Server, name: str, capacity: int) -> dict[str, Any] | str:
-    """What each epoch took; or why there is nothing to tell."""
+    """Returns the measurements of each epoch, or the reason why there are none."""
     script = Path(__file__).with_name("contestants.py")
     environment = {**server.environment, "PYTHONPATH": str(options.python_path)}
     epochs: list[dict[str, Any]] = []
-    # A fresh home: LitData keeps what it knows of a data set there.
+    # The home is fresh, since LitData stores its knowledge of a data set there.
     with (
         tempfile.TemporaryDirectory(dir=options.data, prefix=".scratch-") as scratch,
         tempfile.TemporaryFile() as errors,

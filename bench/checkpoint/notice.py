@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""From a spot notice to a durable checkpoint, and from the kill of a worker to its next step: seconds, and steps lost or made twice.
+"""Measures the time from a spot notice to a durable checkpoint, and from the kill of a worker to its next step. It counts steps lost or made twice.
 
     bench/checkpoint/notice.py               10 notices and 10 kills, 256 MiB of tensors, steps of 0.2 s: some minutes
     bench/checkpoint/notice.py --quick       3 of each, 8 MiB, steps of 0.02 s: shows that it works
 
 A training below `millrace run --checkpoint` counts steps and saves every tenth to `millrace devstore`. Notices come from a metadata service of this program
-(IMDSv2, two minutes ahead, asked every two seconds as on EC2). Then the training saves the step that it is in and ends, and the next start must go on with the step
-after it. A kill is a SIGKILL of the training alone, one for each `millrace run` (which doubles its wait of a second with each failure within a minute of the one before),
-which starts it again. Its own start (imports, reading the checkpoint) is told apart.
-Targets: durable within 120 s, at most one step lost by a notice, no step made twice or left out after one; kill to next step 5 s at most (95 of 100)
-besides the own start. Exits 1 if one is missed.
+(IMDSv2, two minutes ahead, asked every two seconds as on EC2). Then the training saves its present step and ends, and the next start must continue with the step
+after it. A kill is a SIGKILL of the training alone, one for each `millrace run`, which starts it again. (It doubles its wait of a second with each failure within a
+minute of the one before.) The start of the training itself (imports, reading the checkpoint) is measured separately.
+
+Targets for a notice: the state is durable within 120 s, at most one step is lost, and no step is made twice or left out afterwards. Target for a kill: at most 5 s to
+the next step (95 of 100), without the training's own start. The program exits with 1 if a target is missed.
 """
 
 from __future__ import annotations

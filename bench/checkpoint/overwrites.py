@@ -66,7 +66,7 @@ def systems() -> dict[str, tuple[Save, Load]]:
 
 
 def in_child(call: Callable[[], int]) -> int:
-    """Its result, 0 to 255, of a process of its own: the caller makes no threads, which a fork would lose."""
+    """Returns the result of a function, 0 to 255, in a process of its own. The caller makes no threads, which a fork would lose."""
     pid = os.fork()
     if pid == 0:
         status = 255
@@ -87,7 +87,7 @@ def judge(load: Load, path: Path, size: int) -> int:
 
 
 def killed(save: Save, path: Path, size: int, seconds: float) -> None:
-    """One that overwrites again and again."""
+    """Runs a writer that overwrites repeatedly."""
 
     def overwrite() -> int:
         for moment in range(2, 1_000_000):

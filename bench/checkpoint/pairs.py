@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Saving and loading against the ceiling, in alternating pairs within one process: what a machine does meanwhile hits both of a pair.
 
+    ```
     bench/checkpoint/pairs.py               512 MiB of tensors, 9 pairs of each kind: two minutes
     bench/checkpoint/pairs.py --quick       96 MiB, 3 pairs: shows that it works
     bench/checkpoint/pairs.py --folder /x   to and from a folder in place of `millrace devstore mem:`
     bench/checkpoint/pairs.py --hold 12     12 GiB are in use meanwhile, so that new memory is not what the host has taken back
+    ```
 
-A pair is the same bytes by bare PUTs or GETs of 8 MiB with eight connections (task.py: no format, checksum, signature or protocol), and by Millrace; the
-order within pairs alternates. The ratio of a pair is ceiling / Millrace, so that 1 is as fast as the ceiling; printed are the medians, for elapsed
+A pair sends the same bytes by bare PUTs or GETs of 8 MiB with eight connections (task.py: no format, checksum, signature or protocol), and by Millrace. The
+order within pairs alternates. The ratio of a pair is ceiling / Millrace, so that 1 is as fast as the ceiling. The program prints the medians, for elapsed
 seconds and for CPU-seconds of this process. The second says more on a machine that does other work. `load(into=)` and its ceiling fill memory that was
-touched before; `load` makes new tensors, and its ceiling fills new memory, too: what the first touch of a page costs is the machine's affair. On a virtual
-machine whose host takes back what the guest has freed it is ten times what reading costs.
+touched before. `load` makes new tensors, and its ceiling fills new memory, too, since the cost of the first touch of a page depends on the machine. On a
+virtual machine whose host takes back memory that the guest has freed, it is ten times the cost of reading.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def client(options: argparse.Namespace) -> int:
 
 
 def report(result: dict[str, Any]) -> bool:
-    """Whether the targets are met, by elapsed time."""
+    """Says if the targets are met, by elapsed time."""
     size = result["bytes"] / 1e9
     print(f"{result['bytes'] / MIB:,.0f} MiB of tensors; medians of pairs", flush=True)
     print(

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Saving and loading checkpoints: Millrace beside its rivals and the ceiling, to the same devstore and the same folder, in one run.
 
+    ```
     bench/checkpoint/run.py                    1 GiB of tensors, three interleaved rounds (some ten minutes on two cores)
     bench/checkpoint/run.py --full             4 GiB
     bench/checkpoint/run.py --quick            96 MiB, one round: shows that everything works; the figures mean little
     bench/checkpoint/run.py --place s3 --only ceiling,millrace
+    ```
 
 In parts, in any order, as the machine has time; each run is kept as soon as it has ended, and what is there is not run again:
 
+    ```
     bench/checkpoint/run.py --keep runs.json --only "ceiling,ceiling new,millrace,millrace into"
     bench/checkpoint/run.py --keep runs.json --only dcp --place s3
     bench/checkpoint/run.py --keep runs.json --report                 the tables and targets of what there is
+    ```
 
 Rivals: torch.save and torch.load through S3 Connector for PyTorch (to a file: alone); torch.distributed.checkpoint with S3 Connector's storage (to a
 folder: its own); safetensors with boto3 (to a file: alone); Run:ai Model Streamer, which only loads. They are those of `bench/setup_rivals s3` (run it
@@ -64,19 +68,19 @@ LIMIT = 600  # seconds a system and round
 
 
 class Runs:
-    """What the rounds of one place gave, by system."""
+    """The results of the rounds of one place, by system."""
 
     def __init__(self) -> None:
         self.results: dict[str, list[Result]] = {name: [] for name in SYSTEMS}
         self.missing: dict[str, str] = {}
 
     def median(self, name: str, key: str) -> float:
-        """Of all runs of all rounds; NaN if there is none."""
+        """Returns the median of all runs of all rounds, or NaN if there are no runs."""
         values = [value for result in self.results[name] for value in result[key]]
         return statistics.median(values) if values else float("nan")
 
     def ratio(self, name: str, what: str, unit: str = "") -> float:
-        """How fast it is, with its ceiling as 1; ``unit`` "_cpu": by CPU-seconds."""
+        """Returns its speed, with its ceiling as 1. With ``unit`` "_cpu" it is by CPU-seconds."""
         ceiling = "ceiling" if what == "save" else CEILING_OF_LOADS.get(name, "ceiling new")
         return self.median(ceiling, what + unit) / self.median(name, what + unit)
 

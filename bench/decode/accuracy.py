@@ -50,7 +50,7 @@ def data(scratch: Path) -> Path:
 
 
 def pack(source: Path, part: str, folder: Path, count: int) -> str:
-    """As a tar of PNGs with classes."""
+    """Writes the images as a tar of PNGs with classes."""
     with gzip.open(source / f"{part}-images-idx3-ubyte.gz") as file:
         _, total, height, width = struct.unpack(">IIII", file.read(16))
         pixels = np.frombuffer(file.read(), np.uint8).reshape(total, height, width)

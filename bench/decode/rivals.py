@@ -145,7 +145,7 @@ def spdl(files: list[bytes], mode: str) -> Work:
     def graph(data: bytes) -> str:
         if mode == "eval":
             return f"scale={SHORTER}:{SHORTER}:force_original_aspect_ratio=increase,crop={SIDE}:{SIDE}"
-        # Its filters draw no crops, so the header is read before.
+        # This decoder's filters do not draw crops, so the header is read before.
         height, width, *_ = simplejpeg.decode_jpeg_header(data)
         left, top, w, h = crop_box(width, height)
         return f"crop={w}:{h}:{left}:{top}:exact=1,scale={SIDE}:{SIDE}" + (",hflip" if random.random() < 0.5 else "")

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """JPEGs to normalised float32 [3, 224, 224], images a CPU-second on one core: Millrace beside others and beside its ceiling.
 
+    ```
     bench/decode/run.py --prepare             only installs the rivals and makes the images (minutes, once)
     bench/decode/run.py --quick               one short round of everything: below four minutes
     bench/decode/run.py [--sets synth,500px,1280px] [--contestants millrace,tiles,entropy,simplejpeg,...] [--rounds 5]
+    ```
 
 `train` is RandomResizedCrop and a flip, `eval` is Resize(256) and CenterCrop(224). Rows are printed as they come; the last table has medians and ratios.
 See bench/README.md.
@@ -82,7 +84,7 @@ def wallpapers(scratch: Path) -> Path | None:
 
 
 def prepare(program: Path, sets: list[str]) -> None:
-    """What is missing of the rivals and of the images."""
+    """Installs the missing rivals, and makes the missing images."""
     subprocess.run([ROOT / "bench/setup_rivals", "decode"], check=False)
     DATA.mkdir(parents=True, exist_ok=True)
     if "synth" in sets and not (DATA / "synth").exists():

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What arrives on a GPU, checked: what the tests of the repository hold against a fake of CUDA, on the real one.
+"""Checks the batches that arrive on a GPU. The tests of the repository use a fake of CUDA, and this uses the real one.
 
     bench/gpu/check.py                    2,000 synthetic images of 115 KB, made once
     bench/gpu/check.py --data /data/train JPEGs in class folders
 
-Compares every batch of an epoch that Loader(device="cuda") delivers, beside work that keeps the GPU busy, with that of the host: u8 bit by bit, f32
-within what docs/devices.md says, decode="device" within the tolerance of two decoders. Exits 1 at the first difference.
+It compares every batch of an epoch that Loader(device="cuda") delivers with that of the host, beside work that keeps the GPU busy. Pixels of u8 are compared bit by
+bit, f32 within the limits of docs/devices.md, and decode="device" within the tolerance of two decoders. It exits with 1 at the first difference.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Checkpoints of tensors that lie on a GPU: that they come back byte for byte, and how long an asynchronous save keeps the training.
 
+    ```
     bench/gpu/checkpoint.py                       2 GiB of tensors, to a temporary folder; on a machine with a GPU and torch for CUDA
     bench/gpu/checkpoint.py --uri s3://bucket/x   there
     bench/gpu/checkpoint.py --device cpu --quick  anywhere, to see that it runs; measures nothing
+    ```
 
-Saves and loads (to the host, to the device by map_location, into tensors of the device), compares all bytes, and changes the tensors as soon as an
+It saves and loads: to the host, to the device by map_location, and into tensors of the device. It compares all bytes, and changes the tensors as soon as an
 asynchronous save has returned. The stall of such a save is compared with its ceiling: a copy of the same tensors to pinned memory that was touched.
 Exits 1 if a byte differs, or on a GPU if a target is missed: a stall of at most 1.3 copies, and at most 320 MiB of the host for map_location.
 """
@@ -93,7 +95,7 @@ def seconds(device: torch.device, call: Callable[[], Any]) -> float:
 
 
 def figure(name: str) -> int:
-    """Of this process, in bytes: VmRSS, VmHWM."""
+    """Returns a figure of this process, VmRSS or VmHWM, in bytes."""
     text = Path("/proc/self/status").read_text()
     return int(text.partition(f"\n{name}:")[2].split()[0]) * 1024
 

@@ -1,4 +1,4 @@
-"""What the benchmark compares with: torch's DataLoader with workers and pin_memory over the same files, decoded by PIL, normalised on the device."""
+"""The rival of the benchmark: torch's DataLoader with workers and pin_memory over the same files, decoded by PIL, normalized on the device."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Training ResNet-50 (bf16, channels last) on one GPU: how long the GPU waits for data.
 
+    ```
     bench/gpu/run.py --data /data/train                   JPEGs in class folders; on a machine with a GPU and torch for CUDA
     bench/gpu/run.py --data /data/train --url s3://b/t    the same images as Millrace reads them elsewhere, such as packed shards
     bench/gpu/run.py                                      4,000 synthetic images of 115 KB, made once
     bench/gpu/run.py --device cpu --quick                 a few steps of a small size, to see that it runs; measures nothing
+    ```
 
-Runs with the same model: batches that lie on the device already (the ceiling), Millrace's Loader(device=...), the same with decode="device" if
-torchvision is there, and torch's DataLoader with pin_memory. Exits 1 if Millrace misses a target (only on a GPU). See bench/README.md.
+It runs the same model with batches that are on the device already (the ceiling), and with Millrace's Loader(device=...). If torchvision is installed, it
+runs the Loader also with decode="device". The rival is torch's DataLoader with pin_memory. Exits 1 if Millrace misses a target (only on a GPU). See bench/README.md.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ def trainer(device: torch.device, classes: int) -> Callable[[torch.Tensor, torch
 
 
 def overlap(profile: Any) -> float | None:
-    """Of the time in which bytes travel to the device, the share in which it computes as well."""
+    """Returns the share of the time of copies to the device in which the device also computes."""
     spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for event in profile.events():
         if not str(event.device_type).endswith("CUDA"):

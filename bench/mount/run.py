@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""`millrace mount` beside Debian's s3fs and rclone mount, and a file system that has everything in memory (ceiling.cc): the same
-programs read the same files of one devstore; an epoch also reads them from the local disk. Prints each row as it is measured, and at the end what Millrace is
+"""Compares `millrace mount` with Debian's s3fs and rclone mount, and with a file system that has everything in memory (ceiling.cc).
+
+The same programs read the same files of one devstore. An epoch also reads them from the local disk. Each row is printed as it is measured. At the end come the ratios of Millrace
 to the best rival, to the ceiling and to local files.
 
+    ```
     apt-get install s3fs rclone fio    # once; what is missing is left out, and said
     bench/mount/run.py --quick         # a few minutes: shows that everything works
     bench/mount/run.py --list          # the scenarios
     bench/mount/run.py --scenario random fio --latencies 30 --only millrace s3fs
-    bench/mount/run.py --scenario write --repeats 5    # staging beside --no-staging, in turn
+    bench/mount/run.py --scenario write --repeats 9 --mib 256 --only millrace    # staging beside --no-staging, in turn
     bench/mount/run.py --json result.json
+    ```
 
 A cache leaves 5 % of its disk free: if there is no room for all files beside that, `millrace --cache` is left out, and said. TMPDIR names another disk.
 The scenarios "fio ..." are the families of Mountpoint's benchmark: sequential and random, by the page cache and past it (direct), one job and four.
@@ -180,6 +183,7 @@ def contestants(
     options: argparse.Namespace, root: Path, workload: Workload, cache: Path, corpus: int
 ) -> list[Contestant]:
     writes = workload.kind == "write"
+    reads_bytes = workload.kind.startswith(("sequential", "random"))
 
     def millrace(*more: str) -> Callable[[Path, dict[str, str]], list[str]]:
         common = [str(options.build / "millrace"), "mount", "s3://b"]
@@ -224,6 +228,7 @@ def contestants(
         ]
     mounts = [
         Contestant("millrace", millrace(*order)),
+        *([Contestant("millrace --writable", millrace("--writable", "--staging", str(cache)))] if reads_bytes else []),
         Contestant("millrace --cache", millrace("--cache", str(cache), *order), no_room(root, corpus)),
         Contestant("s3fs", s3fs, missing("s3fs")),
         Contestant("rclone", rclone, missing("rclone")),
@@ -268,7 +273,7 @@ def mounted(contestant: Contestant, folder: Path, settings: dict[str, str]) -> I
 
 
 def run_fio(workload: Workload, folder: Path) -> tuple[float, float]:
-    """What was done, in MB or reads, and in how many seconds."""
+    """Returns the amount of work, in MB or reads, and its seconds."""
     rw = workload.kind.removeprefix("fio ")
     jobs = f"""[global]
 ioengine=psync
@@ -333,7 +338,7 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
     }
 
 
-def workloads(quick: bool) -> list[Workload]:
+def workloads(quick: bool, mib: int) -> list[Workload]:
     few = 200 if quick else 1
     seconds = 1 if quick else 15
     fio = [
@@ -363,8 +368,8 @@ def workloads(quick: bool) -> list[Workload]:
         Workload("sequential, 1 reader, warm", "sequential", warm=True),
         Workload("random 4 KiB", "random4096", count=2000 // (40 if quick else 1)),
         Workload("random 128 KiB", "random131072", count=2000 // (40 if quick else 1)),
-        Workload("write, 1 writer", "write", count=32 if quick else 1024),
-        Workload("write, 4 writers", "write", readers=4, count=8 if quick else 256),
+        Workload("write, 1 writer", "write", count=mib),
+        Workload("write, 4 writers", "write", readers=4, count=mib // 4),
         Workload("find", "find"),
         Workload("small files in order", "cat", count=20_000 // few),
         Workload("epoch, shuffled", "epoch", count=20_000 // few),
@@ -377,7 +382,7 @@ def workloads(quick: bool) -> list[Workload]:
 def chosen(options: argparse.Namespace) -> list[Workload]:
     return [
         workload
-        for workload in workloads(options.quick)
+        for workload in workloads(options.quick, options.mib)
         if not options.scenario or any(word in workload.name for word in options.scenario)
     ]
 
@@ -386,16 +391,21 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="millrace-mount-bench-") as name:
         root = Path(name)
-        make_corpus(root, 32 if options.quick else 1024, 200 if options.quick else 100_000)
+        kinds = {workload.kind for workload in chosen(options)}
+        has_few = options.quick or all(kind.startswith(("write", "sequential", "random")) for kind in kinds)
+        make_corpus(root, 1 if kinds == {"write"} else options.mib, 200 if has_few else 100_000)
         corpus = sum(path.stat().st_size for path in (root / "b").rglob("*") if path.is_file())
         (root / "mnt").mkdir()
         for latency in options.latencies:
+            # A store that shares the disk with the staging folder would halve what that takes.
+            place = ("mem:", ["--bucket", "b"]) if kinds == {"write"} else (root, [])
             with harness.devstore(
-                options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]
+                options, place[0], [*place[1], "--first-byte-ms", str(latency), "--first-byte-sigma", "0"]
             ) as settings:
-                for workload in [one for one in chosen(options) for _ in range(options.repeats)]:
+                for turn, workload in enumerate([one for one in chosen(options) for _ in range(options.repeats)]):
                     cache = root / f"cache{len(rows)}"
-                    for contestant in contestants(options, root, workload, cache, corpus):
+                    in_turn = contestants(options, root, workload, cache, corpus)
+                    for contestant in reversed(in_turn) if turn % 2 else in_turn:  # none is always the first
                         if options.only and not any(contestant.name.startswith(name) for name in options.only):
                             continue
                         row: dict[str, Any] = {
@@ -435,6 +445,22 @@ def show(row: dict[str, Any]) -> None:
             f"{head} {row['rate']:>10.1f} {row['unit']:<6}/s  {row['seconds']:>8.2f} s  {row['cpu']:>7.2f} CPU-s",
             flush=True,
         )
+
+
+def show_pairs(rows: list[dict[str, Any]]) -> None:
+    """The two that differ in staging alone, as medians over the pairs that ran one after the other."""
+    for plain, staged in (("millrace --no-staging", "millrace"), ("millrace", "millrace --writable")):
+        for latency, name in dict.fromkeys((row["latency_ms"], row["workload"]) for row in rows):
+            mine = [row for row in rows if (row["latency_ms"], row["workload"]) == (latency, name) and "rate" in row]
+            of = {who: [row for row in mine if row["contestant"] == who] for who in (plain, staged)}
+            if not (pairs := list(zip(of[plain], of[staged], strict=False))):
+                continue
+            rates = [two["rate"] / one["rate"] for one, two in pairs]
+            work = [two["cpu"] / one["cpu"] for one, two in pairs if one["cpu"]]
+            print(
+                f"{latency:>4} ms  {name:<28} {staged} / {plain}: rate {statistics.median(rates):.2f} "
+                f"({min(rates):.2f} to {max(rates):.2f}), CPU-s {statistics.median(work or [0]):.2f}, {len(pairs)} pairs"
+            )
 
 
 def show_ratios(rows: list[dict[str, Any]]) -> None:
@@ -478,12 +504,19 @@ def main() -> None:
         metavar="N",
         help="measure all contestants so often, in turn: medians (default: 1)",
     )
+    parser.add_argument(
+        "--mib",
+        type=int,
+        metavar="N",
+        help="the size of large files, and of what is written (default: 1024; --quick 32)",
+    )
     parser.add_argument("--list", action="store_true", help="name the scenarios, and measure nothing")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="only contestants whose names begin so: millrace s3fs rclone ceiling"
     )
     harness.add_arguments(parser)
     options = parser.parse_args()
+    options.mib = options.mib or (32 if options.quick else 1024)
     options.latencies = options.latencies or ([30] if options.quick else [0, 30])
     if not chosen(options):
         parser.error(f"no scenario has {' or '.join(options.scenario)} in its name; --list names them")
@@ -494,6 +527,7 @@ def main() -> None:
     harness.enter_namespace()
     rows = run(options)
     show_ratios(rows)
+    show_pairs(rows)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

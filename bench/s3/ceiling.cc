@@ -1,6 +1,6 @@
 // The least that a client can do for its bytes: GETs over keep-alive connections, one thread each, recv() (or SSL_read)
-// straight into buffers that were used before the clock starts. No retries, no checks but the status. What the S3
-// client reaches is a fraction of this. One JSON object on stdout, with the keys of get_bench.
+// straight into buffers that were used before the clock starts. No retries, no checks but the status. The S3
+// client reaches a fraction of this. One JSON object on stdout, with the keys of get_bench.
 
 #include <arpa/inet.h>
 #include <netdb.h>

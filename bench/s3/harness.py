@@ -1,4 +1,4 @@
-"""What the benchmarks of this folder share: a namespace with reno on loopback, devstore and clients on cores of their own, targets."""
+"""Common parts of the benchmarks of this folder: a namespace with reno on loopback, devstore and clients on cores of their own, targets."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def connections(port: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Of a process and of all below it: pages that several share count once in all (PSS)."""
+    """Returns the memory of a process and of all its descendants. Pages that several share count once in all (PSS)."""
     kilobytes = 0
     pids = [str(pid)]
     for each in pids:
@@ -167,8 +167,11 @@ class Watch:
 def run_client(
     options: argparse.Namespace, command: list[str], environment: dict[str, str], limit: float, memory: bool = False
 ) -> Result | str:
-    """What it measured, or why there is nothing; with `memory` also its `pss_bytes`, at most, watched from outside. Connections are those to the
-    devstore of the environment, if it names one."""
+    """Returns the measurements of a command, or the reason why there are none.
+
+    With `memory` they include its maximum of `pss_bytes`, measured from outside. Connections are those to the devstore of the environment,
+    if it names one.
+    """
     port = int(environment.get("AWS_ENDPOINT_URL", "http://none:0").rpartition(":")[2])
     full = ["taskset", "-c", options.client_cores, *command]
     with Watch(port) as watch:

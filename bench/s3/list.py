@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Listing a million keys of S3 of which nothing is known, 50 ms a page: Millrace beside its rivals, from the same devstore, in one run.
 
+    ```
     bench/s3/list.py                     five shapes of keys, three interleaved runs each (about a quarter of an hour on two cores)
     bench/s3/list.py --quick             50,000 keys, one run: shows that everything works; the figures mean little
     bench/s3/list.py --shape flat --only millrace,boto3
+    ```
 
 Shapes: flat (00000000.jpg, ...), hashed (16 hex digits), deep (date and host folders), hot (95 % below one prefix), classes (1,000
 folders of very different size). Server and client are pinned to one core each. The rivals are those of bench/setup_rivals s3; they list
@@ -82,7 +84,7 @@ def list_obstore(prefix: str) -> int:
 
 
 def run_rival(name: str, prefix: str) -> None:
-    """In a process of its own: `list.py --rival NAME PREFIX`."""
+    """Runs a rival in a process of its own: `list.py --rival NAME PREFIX`."""
     import resource
     import time
 
@@ -100,7 +102,7 @@ def run_rival(name: str, prefix: str) -> None:
 
 
 def run_ls(options: argparse.Namespace, prefix: str) -> None:
-    """In a process of its own: `list.py --ls PREFIX`, to time the command with what it costs to start it."""
+    """Runs `list.py --ls PREFIX` in a process of its own, to time the command with the cost of its start."""
     import resource
     import time
 

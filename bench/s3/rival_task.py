@@ -1,4 +1,4 @@
-"""What a rival is asked to read, how its time, CPU and memory are taken, and the loops in which most of them read."""
+"""The task of a rival, the measurement of its time, CPU and memory, and the loops in which most rivals read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclass
 class Task:
-    """What to read, and how."""
+    """The objects to read, and the way to read them."""
 
     bucket: str
     prefix: str
@@ -46,7 +46,7 @@ class Task:
 
 @dataclass
 class Record:
-    """What happened. Thread-safe."""
+    """The record of a run. It is thread-safe."""
 
     task: Task
     began: float = 0.0
@@ -125,7 +125,7 @@ def processes(*roots: str) -> list[str]:
 
 
 def cpu_seconds(*roots: str) -> float:
-    """Of these processes (this one if none is named) and of all below them, also of those that have ended and were waited for."""
+    """Returns the CPU-seconds of these processes (by default this one) and of all their descendants, including ended ones that were waited for."""
     ticks = 0
     for pid in processes(*roots):
         with contextlib.suppress(OSError):

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What others do with the objects of run.py: one rival a process, one JSON object with the keys of get_bench.
+"""Other clients over the objects of run.py: one rival in each process, and one JSON object with the keys of get_bench.
 
+    ```
     build/bench-venv/bin/python bench/s3/rivals.py awscrt s3://b/small/ --objects 2000 --count 10000 --size 115000 --calls 256
     build/bench-venv/bin/python bench/s3/rivals.py boto3 s3://b/large/ --objects 1 --count 4 --size 1GiB --part 8MiB --calls 16
+    ```
 
 Objects are named 000000, 000001, ... below the URI. The endpoint and keys come from AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_CA_BUNDLE. The clock starts after imports, clients and worker processes are there. No
@@ -89,7 +91,7 @@ def run_awscrt(task: Task, record: Record) -> None:
         return True
 
     record.start()
-    # One object at a time where it is read in parts, as the others do it.
+    # If objects are read in parts, this reads one object at a time, as the others do.
     readers = 1 if task.part else task.calls
     for _ in range(readers):
         ask()
@@ -98,7 +100,7 @@ def run_awscrt(task: Task, record: Record) -> None:
 
 
 class ReadWhole:
-    """For the workers of s3torchconnector: reads, and says how long it took."""
+    """Reads for the workers of s3torchconnector, and returns the time that it took."""
 
     def __call__(self, reader: Any) -> tuple[int, float]:
         began = time.perf_counter()
@@ -122,7 +124,7 @@ def run_s3torchconnector(task: Task, record: Record) -> None:
 
     workers = 1 if task.part else task.workers  # large objects: more than one would only hold more of them at a time
     warm = workers * 2  # so many are read before the clock starts: the loader prefetches two for each worker
-    # For a time: more than it can read (its workers wait for each object), and few enough not to show in the memory of each.
+    # The number is larger than it can read in the time (its workers wait for each object), and too small to show in the memory of each.
     count = task.count or int(2000 * task.seconds)
     uris = [f"s3://{task.bucket}/{task.key(number)}" for number in range(count + warm)]
     dataset = S3MapDataset.from_objects(
@@ -231,7 +233,7 @@ def run_s3fs(task: Task, record: Record) -> None:
 
 
 def run_curl(task: Task, record: Record) -> None:
-    """One curl for all: whole objects to /dev/null, at most 300 at a time (its own limit); unsigned, without retries."""
+    """Runs one curl for all: whole objects to /dev/null, at most 300 at a time (its own limit), unsigned and without retries."""
     count = task.count or 1 << 20
     with tempfile.NamedTemporaryFile("w", suffix=".curl") as config:
         for number in range(count):
@@ -316,7 +318,7 @@ def parse_arguments() -> tuple[str, Task]:
 
 def finish(record: Record) -> None:
     print(json.dumps(record.report()), flush=True)
-    # Not through the interpreter's end: threads of the rivals may be in the midst of requests.
+    # This avoids the interpreter's end, since threads of the rivals may be in the middle of requests.
     os._exit(0)
 
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Reading from S3: Millrace beside its rivals and the ceiling, from the same devstore, in one run.
 
+    ```
     bench/s3/run.py                            all scenarios, five interleaved runs each (about two hours on two cores)
     bench/s3/run.py --quick                    small data, one run: shows that everything works; the figures mean little
     bench/s3/run.py --scenario large           one scenario; --scenario may be repeated
     bench/s3/run.py --scenario small30 --only millrace,awscrt --runs 3
     bench/s3/run.py --json result.json
+    ```
 
 Scenarios:
 @SCENARIOS@
@@ -362,7 +364,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def large_targets(outcome: Outcome) -> list[Target]:
-    """Of large objects: against the fastest recv loop of the same run, and the CRT."""
+    """Checks the targets of large objects, against the fastest recv loop of the same run and against the CRT."""
     name, best = outcome.scenario.name, outcome.best_ceiling()
     if not best:
         return []

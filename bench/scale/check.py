@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """The small end of the simulation beside measurement: the same data, order and ranks, fed from devstore and simulated.
 
+    ```
     bench/scale/check.py                 counts and times: below five minutes on a machine that does nothing else
     bench/scale/check.py --counts-only   requests and bytes alone, which do not depend on the machine: some seconds
     bench/scale/check.py --json FILE
+    ```
 
 Each case is a server with other limits: the delay of first bytes, the rate of a connection, the requests of a prefix. One `millrace feed` a rank
 reads all of the data set, all ranks at once; `scale` simulates the same job from the index and the same numbers. Requests and bytes must be equal
-each time, times (medians of three, each from a server of its own) within 10 %; the time of the first batch is not compared if the requests of the
-prefix are limited, since chance has a part in it. Exits 1 if they are not. What decoding takes is measured first and given to the
-simulation; the images are small, so that it is the store that counts. A delay is a function of the request and of how often it was made: so both draw
+each time, and times (medians of three, each from a server of its own) must be within 10 %. Otherwise the program exits with 1. If the requests of the prefix
+are limited, the time of the first batch is not compared, since it depends on chance. The time of decoding is measured first, and given to the
+simulation. The images are small, so that the time of the store counts. A delay is a function of the request and of how often it was made: so both draw
 the same ones, as long as nobody has read the samples before. On a busy machine a request may be made again, or a second one beside a late one: then
 the bytes are at least as many.
 """
@@ -87,7 +89,7 @@ class Outcome:
 
 
 def median_of(outcomes: list[Outcome]) -> Outcome:
-    """Of times; the counts are those of the first."""
+    """Returns the medians of the times, with the counts of the first outcome."""
     times = {"first batch": [each.first_batch for each in outcomes], "all": [each.seconds for each in outcomes]}
     first = outcomes[0]
     return Outcome(
@@ -208,7 +210,7 @@ def same_counts(real: Outcome, paper: Outcome) -> bool:
 
 
 def compare(case: Case, outcomes: list[Outcome], paper: Outcome) -> tuple[bool, dict[str, Any]]:
-    """Of each outcome the counts, and the medians of their times. Shows the counts of the first that differ, else of the first."""
+    """Compares the counts of each outcome, and the medians of their times. It shows the counts of the first that differ, else of the first."""
     others = [each for each in outcomes if not same_counts(each, paper)]
     met = not others
     real = median_of([*others, *(each for each in outcomes if each not in others)])

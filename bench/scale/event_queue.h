@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// Simulated time: what is to happen, in order. Of two events of one moment the one that was added first comes first,
-/// so that a run depends on nothing but its input. Not thread-safe.
+/// Simulated time: the future events, in order. If two events have the same moment, the one that was added first comes
+/// first, so that a run depends only on its input. The class is not thread-safe.
 class EventQueue {
  public:
   using Nanos = int64_t;
@@ -22,7 +22,7 @@ class EventQueue {
 
   Nanos now() const { return now_; }
   double seconds() const { return ToSeconds(now_); }
-  /// The same moment, for modules that are told the time in these types.
+  /// Returns the same moment, for modules that take the time in these types.
   absl::Time absl_now() const { return absl::UnixEpoch() + absl::Nanoseconds(now_); }
   std::chrono::steady_clock::time_point steady_now() const {
     return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(now_));

@@ -1,6 +1,7 @@
-// A training job on many hosts in simulated time: what its readers ask of S3, and what is used up first. Orders, walks,
-// fetch decisions, paces and back-off are those of the program itself; the store, the network, decoding and the model
-// are numbers. docs/scale.md says how to read it. One block, or with --json one line, for each number of ranks.
+// Simulates a training job on many hosts: the requests of its readers to S3, and the resource that is used up first.
+// Orders, walks, fetch decisions, paces and back-off are those of the program itself. The store, the network, decoding
+// and the model are numbers. docs/scale.md describes the output: one block, or with --json one line, for each number of
+// ranks.
 //   scale --folder DIR --samples 100000000 --ranks 1,64,1024 --lanes 1024 --prefixes 128
 
 #include <fmt/format.h>

@@ -55,7 +55,7 @@ SimulatedRank::~SimulatedRank() {
   batches_.clear();
 }
 
-// What happens at one moment is looked at together.
+// Handles all events of one moment together.
 void SimulatedRank::Schedule() {
   if (scheduled_ || !*alive_) return;
   scheduled_ = true;

@@ -94,7 +94,7 @@ void SimulatedClient::TakeTurn(const SharedFlight& flight) {
     Later(answer.head, &SimulatedClient::OnRefused, flight);
     return;
   }
-  // What follows the first byte takes as long as the connection and the host's network allow.
+  // The rest after the first byte takes as long as the connection and the host's network allow.
   events_->At(answer.head, [this, alive = alive_, flight, least = answer.body_for] {
     if (!*alive) return;
     Enter(flight, RequestPhase::kBody);

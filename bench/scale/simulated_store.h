@@ -17,8 +17,8 @@
 
 namespace millrace {
 
-/// What S3 is like. Delays and limits are decided by the modules of devstore, so that a server with the same numbers
-/// treats the same requests alike.
+/// The behavior of S3. The modules of devstore decide delays and limits, so that a server with the same numbers
+/// treats the same requests in the same way.
 struct StoreModel {
   LatencyModel latency;
   double refusal_ms = 0;              // from a request beyond the limit to its 503
@@ -47,7 +47,7 @@ class SimulatedStore {
     uint64_t bytes = 0;             // of bodies that were served
     uint64_t most_in_a_second = 0;  // served and refused
   };
-  /// Of each prefix: the bucket and the key up to its last '/'.
+  /// Returns the tally of each prefix, which is the bucket and the key up to its last '/'.
   const std::map<std::string, Tally, std::less<>>& prefixes() const { return prefixes_; }
 
  private:
@@ -85,7 +85,7 @@ class SimulatedNetwork {
 /// of `s3`; second requests for late first bytes, and connections, are left out.
 class SimulatedClient {
  public:
-  /// Of one request that failed and was made again; the real client gives up then, unless others get through.
+  /// The attempts of one request that fails and is made again. The real client gives up then, unless others succeed.
   static constexpr int kUsualAttempts = 10;
 
   /// All of these outlive its requests. Clients of different `id` do not wait alike after a refusal.

@@ -22,7 +22,7 @@ constexpr uint64_t kObjectsOfPage = 1000;
 constexpr uint64_t kPageBytes = 250'000;
 constexpr uint64_t kIndexPiecesInFlight = 8;
 
-/// What opening a data set asks of the store: by each host the index, once, and by each process the listing.
+/// The requests for opening a data set: each host reads the index once, and each process makes the listing.
 class Opening {
  public:
   Opening(EventQueue* events, SimulatedClient* client, const Dataset& dataset, bool copies, std::function<void()> done)
@@ -78,7 +78,7 @@ class Opening {
   uint64_t requests_ = 0;
 };
 
-/// What grows while a job runs; the difference of two is a stretch of it.
+/// Counters that grow while a job runs. The difference of two is a stretch of the job.
 struct Meter {
   Nanos at = 0;
   uint64_t steps = 0;
@@ -161,7 +161,7 @@ class Job {
     MakeStreams(std::nullopt);
   }
 
-  // Of the whole job, at a position.
+  // Makes the streams of the whole job, at a position.
   void MakeStreams(std::optional<Position> start) {
     const uint64_t world = trainers_ * streams_per_rank();
     streams_.clear();
@@ -241,7 +241,7 @@ class Job {
     events_.After(transfer + EventQueue::OfSeconds(model_.step_ms / 1000), [this] { EndStep(); });
   }
 
-  // What workers send comes over the trainers' networks, all parts of a batch of a host one after the other.
+  // Batches of workers come over the trainers' networks, all parts of a batch of a host one after the other.
   Nanos TransferTime(const Batch& batch) const {
     if (model_.host_gbit <= 0) return 0;
     const double bytes = static_cast<double>(batch.slot.size()) * static_cast<double>(streams_per_rank()) *
@@ -276,7 +276,7 @@ class Job {
     hosts_at_loss_ = hosts_.size();
     for (uint64_t number = service() ? first_lost_ : 0; number < streams_.size(); ++number) Drop(streams_[number]);
     if (service()) {
-      // Trainers hold all positions: each stream goes on behind the last batch that was received of it.
+      // Trainers hold all positions: each stream continues behind its last received batch.
       for (uint64_t number = first_lost_; number < streams_.size() && status_.ok(); ++number) {
         status_ = MakeStream(number, streams_[number].received, NewClient(HostOf(number)));
       }
@@ -289,7 +289,7 @@ class Job {
     MakeStreams(checkpoint_);
   }
 
-  // What it has fetched and not delivered is fetched again by others, and what was delivered since the checkpoint.
+  // Others fetch again the samples that it has fetched and not delivered, and those delivered since the checkpoint.
   void Drop(Stream& stream) {
     const SimulatedRank::Counts& counts = stream.rank->counts();
     const double mean =

@@ -30,7 +30,7 @@ struct JobModel {
   uint64_t workers_per_rank = 0;
 
   /// Hosts that are lost when this step begins. Trainers begin again at the last checkpoint, in a world without the
-  /// ranks of these hosts, or with others in their place; streams of the data service go on elsewhere.
+  /// ranks of these hosts, or with others in their place; streams of the data service continue elsewhere.
   struct Loss {
     uint64_t step = 0;
     uint64_t hosts = 1;
@@ -40,7 +40,7 @@ struct JobModel {
   std::optional<Loss> loss;
 };
 
-/// What was found. Rates and shares are those of the steps behind the first quarter, in which look-ahead is filled.
+/// The results. Rates and shares are those of the steps behind the first quarter, in which look-ahead is filled.
 struct JobResult {
   OrderPolicy policy;
   uint64_t samples = 0;  // of an epoch
@@ -77,7 +77,7 @@ struct JobResult {
   std::array<double, kStallCauses> stalls{};  // of all ranks together; "consumer" is waiting for other ranks
   double recovery_seconds = 0;                // from the loss until the next step begins
 
-  /// What is used up first: "the model", "requests of a prefix", "network", "CPUs", or "latency".
+  /// Returns the resource that is used up first: "the model", "requests of a prefix", "network", "CPUs", or "latency".
   std::string limit() const;
 };
 

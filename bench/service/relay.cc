@@ -27,12 +27,11 @@
 #include <thread>
 #include <vector>
 
-// A TCP relay on 127.0.0.1: what comes at a port of its own goes to a target, and back, each byte a fixed time later.
-// The bandwidth stays what the machine gives: a direction holds up to 128 MiB, and each connection has a thread; with
-// `--gbits` all connections share a wire of that speed in each direction, as those of a host do.
-// (Moving pages through pipes by splice() in place of copying bytes takes a quarter more CPU on loopback.) `--measure`
-// says how much goes through some connections, with the delay, from threads that do nothing but send to one that does
-// nothing but receive: no program that uses them carries more.
+// A TCP relay on 127.0.0.1. Bytes from its own port go to a target, and back, each a fixed time later. The bandwidth is
+// that of the machine: a direction holds up to 128 MiB, and each connection has a thread. With `--gbits` all
+// connections share a wire of that speed in each direction, as those of a host do. Moving pages through pipes by
+// splice() takes a quarter more CPU on loopback than copying bytes. `--measure` measures the throughput of some
+// connections, with the delay. Their threads only send, and another one only receives, so that it is an upper bound.
 
 namespace {
 
@@ -88,9 +87,9 @@ struct Piece {
   Clock::time_point due;
 };
 
-/// Pieces that were used before: fresh memory would cost more than the copy. Those of all connections, the one used
-/// last first: if connections carry bytes in turns, the relay touches no more memory than if one does, and that is what
-/// the caches hold. Thread-safe.
+/// Pieces that were used before, since fresh memory would cost more than the copy. All connections share them, and the
+/// piece that was used last is used first. So if connections carry bytes in turns, the relay touches no more memory
+/// than with one connection, and the caches hold it. The class is thread-safe.
 class Pieces {
  public:
   Piece Take() {
@@ -120,12 +119,12 @@ struct Speed {
   double bytes_per_second = 0;  // of all connections together, in each direction; 0: as fast as they come
 };
 
-/// What all connections share in one direction. Thread-safe.
+/// The wire that all connections share in one direction. It is thread-safe.
 class Wire {
  public:
   explicit Wire(Speed speed) : speed_(speed) {}
 
-  /// When bytes that come now will be there.
+  /// Returns the time at which bytes that come now arrive.
   Clock::time_point Arrival(Clock::time_point now, size_t bytes) {
     if (speed_.bytes_per_second == 0) return now + speed_.delay;
     const std::lock_guard lock(mutex_);
@@ -159,7 +158,7 @@ class Direction {
   /// When there is something to do after `now` without an event; time_point::max(): never.
   Clock::time_point next(Clock::time_point now) const {
     Clock::time_point next = Clock::time_point::max();
-    // What is due already waits for room, of which an event tells.
+    // Pieces that are due already wait for room, which an event reports.
     if (!queue_.empty() && queue_.front().due > now) next = queue_.front().due;
     if (const Clock::time_point opens = wire_.opens(); !ended_ && opens > now) next = std::min(next, opens);
     return next;
@@ -183,7 +182,7 @@ class Direction {
     return true;
   }
 
-  /// What is due. False: the connection broke.
+  /// Writes the pieces that are due. Returns false if the connection broke.
   bool Write(Clock::time_point now) {
     while (has_due(now)) {
       Piece& piece = queue_.front();
@@ -209,7 +208,7 @@ class Direction {
   bool ended_ = false;
 };
 
-/// What connections share.
+/// The two wires that connections share.
 struct Way {
   explicit Way(Speed speed) : there(speed), back(speed) {}
 
@@ -352,7 +351,7 @@ void RunOn(std::optional<int> cpu) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) Die("no such CPU");
 }
 
-/// What is measured.
+/// The settings of a measurement.
 struct Measured {
   Speed speed;
   std::chrono::duration<double> duration;

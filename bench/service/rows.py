@@ -3,8 +3,8 @@
 
     build/bench-venv-service/bin/python bench/service/rows.py FOLDER --count 2048
 
-FOLDER gets `rows.bin`, one row behind the other, for the rivals; and the same rows in tar shards for Millrace, as `.npy` arrays below `npy` and as
-uncompressed `.bmp` images below `bmp`. What is there stays.
+FOLDER gets `rows.bin`, one row behind the other, for the rivals. It gets the same rows in tar shards for Millrace, as `.npy` arrays below `npy` and as
+uncompressed `.bmp` images below `bmp`. Existing files stay.
 """
 
 from __future__ import annotations

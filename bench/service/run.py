@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The data service: one trainer that takes rows from workers which have them ready, beside rivals, with and without network delay.
 
+    ```
     bench/service/run.py                        1, 2, 4 and 8 workers, three interleaved runs: about an hour on two cores
     bench/service/run.py --quick                2 workers, one run: within four minutes; shows that everything works
     bench/service/run.py --only millrace,grpc --workers 1,2 --delays none,10
@@ -8,14 +9,15 @@
     bench/service/run.py --scenario rate --delays none,0,10 --gbits 12.5 --only millrace      over a wire that carries less than the relay
     bench/service/run.py --scenario offload,faults --delays none        CPU, bytes and recovery: within three minutes
     bench/service/run.py --json result.json
+    ```
 
 Contestants: @CONTESTANTS@.
 
-The trainer, with all that belongs to its host, has the first core. Worker i of each contestant has the i-th of the others, in turn; the relay and the
-dispatcher of tf.data service have those that are left, or, if there are none, share the last one with a worker. `ceiling` is what bare sockets carry
-from the workers' cores to the trainer's, with the relay or without, a connection from each worker.
+The trainer, with all that belongs to its host, has the first core. Worker i of each contestant has the i-th of the others, in turn. The relay and the
+dispatcher of tf.data service have the remaining cores. If there are none, they share the last core with a worker. `ceiling` is the throughput of bare sockets
+from the workers' cores to the trainer's, with the relay or without, with a connection from each worker.
 
-The rivals are those of `bench/setup_rivals service` (run it first); what is not installed is reported as left out. Exits 1 if a target is missed
+The rivals are those of `bench/setup_rivals service` (run it first). Rivals that are not installed are reported as left out. Exits 1 if a target is missed
 (never with --quick). bench/README.md explains columns and contestants.
 """
 
@@ -145,7 +147,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def cores_of(text: str) -> list[str]:
-    """Of a list as taskset takes it."""
+    """Returns the cores in a list as taskset takes it."""
     cores: list[str] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -164,7 +166,7 @@ def worker_core(options: argparse.Namespace, number: int) -> str:
 
 
 def other_cores(options: argparse.Namespace, workers: int) -> str:
-    """Those that no worker has; if there are none, the last one, which a worker has, too."""
+    """Returns the cores that no worker has. If there are none, it returns the last one, which a worker has, too."""
     cores = cores_of(options.server_cores)
     return ",".join(cores[workers:] or cores[-1:])
 
@@ -202,7 +204,7 @@ class Servers:
         return process
 
     def wait_for(self, process: subprocess.Popen[str]) -> str:
-        """What it said last when it was ready. One that takes too long is killed."""
+        """Returns the last line that the process printed when it was ready. A process that takes too long is killed."""
         assert process.stdout is not None
         watchdog = threading.Timer(STARTED_WITHIN, os.killpg, (process.pid, signal.SIGKILL))
         watchdog.start()
@@ -221,12 +223,12 @@ class Servers:
 
 
 def way_arguments(options: argparse.Namespace, delay: str) -> list[object]:
-    """Of the relay."""
+    """Returns the options of the relay."""
     return ["--delay-ms", delay, *(["--gbits", options.gbits] if options.gbits else [])]
 
 
 def measure_ceiling(options: argparse.Namespace, workers: int, delay: str) -> float:
-    """Bytes a second that bare sockets carry, one from each worker's core to the trainer's."""
+    """Returns the bytes a second that bare sockets carry, one from each worker's core to the trainer's."""
     command = [
         "taskset",
         "-c",
@@ -245,7 +247,7 @@ def measure_ceiling(options: argparse.Namespace, workers: int, delay: str) -> fl
 
 @contextlib.contextmanager
 def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterator[dict[int, int]]:
-    """Where each of these ports is reached."""
+    """Yields the address at which each of these ports is reached."""
     if delay == NO_RELAY:
         yield {port: port for port in ports}
         return
@@ -269,7 +271,7 @@ def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterat
 
 @dataclass
 class Pool:
-    """The workers of a contestant, and what its trainer is told of them."""
+    """The workers of a contestant, and the arguments by which its trainer finds them."""
 
     addresses: list[str]
     arguments: list[str] = field(default_factory=list)
@@ -409,7 +411,7 @@ def measure_faults(options: argparse.Namespace, outcome: Outcome) -> None:
 
 
 def feed(options: argparse.Namespace, environment: dict[str, str], *arguments: object) -> tuple[dict[str, Any], float]:
-    """What it reported, and the CPU-seconds of the whole process."""
+    """Returns its report, and the CPU-seconds of the whole process."""
     command = [
         "taskset",
         "-c",
@@ -437,14 +439,14 @@ def feed(options: argparse.Namespace, environment: dict[str, str], *arguments: o
 
 
 def read_bytes(port: int) -> int:
-    """That a worker has read from its store."""
+    """Returns the bytes that a worker has read from its store."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
         found = re.search(r"^millrace_store_read_bytes_total (\S+)$", page.read().decode(), re.MULTILINE)
     return int(float(found[1])) if found else 0
 
 
 def measure_offload(options: argparse.Namespace, outcome: Outcome) -> None:
-    """One epoch of JPEGs from S3, decoded here and by two workers: the trainer's CPU, the bytes that all have read, the digest."""
+    """Reads one epoch of JPEGs from S3, decoded here and by two workers. It compares the trainer's CPU, the bytes that all have read, and the digest."""
     count = 600 if options.quick else 3000
     root = options.cache / f"jpeg-{count}"
     millrace = options.build / "millrace"

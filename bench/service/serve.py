@@ -3,7 +3,7 @@
 
 serve.py grpc --port 6001 --rows DIR --batch 128
 serve.py tfdata-dispatcher --port 6000
-serve.py tfdata --port 6001 --dispatcher 127.0.0.1:6000 --address 127.0.0.1:6101     (where trainers are told to find it)
+serve.py tfdata --port 6001 --dispatcher 127.0.0.1:6000 --address 127.0.0.1:6101     (the address for trainers)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import rows
 
 
 def serve_grpc(options: argparse.Namespace) -> Any:
-    """As AWS's sample: a stream of messages, a batch each, without end. Messages are plain bytes, which spares both ends protobuf's copy."""
+    """Serves an endless stream of messages, a batch each, as AWS's sample does. They are plain bytes, which saves protobuf's copy at both ends."""
     import grpc
 
     mapped = rows.open_rows(options.rows / "rows.bin")

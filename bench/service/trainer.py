@@ -3,9 +3,9 @@
 
     build/bench-venv-service/bin/python bench/service/trainer.py millrace --rows DIR --workers 127.0.0.1:7070 127.0.0.1:7071
 
-Takes batches of u8 [batch, 224, 224, 3] in host memory as fast as they come. The first ones are compared with the rows, byte by byte; then the clock starts,
-and for `--seconds` nothing but their shape is looked at. CPU-seconds are those of this process, of all below it and of `--with-process`, user and system.
-With `--kill PID` a worker gets a signal in the midst of that, and the longest wait between two batches from then on is told.
+It takes batches of u8 [batch, 224, 224, 3] in host memory as fast as they come. The first ones are compared with the rows, byte by byte. Then the clock starts,
+and for `--seconds` only their shape is checked. CPU-seconds are those of this process, of its descendants and of `--with-process`, user and system.
+With `--kill PID` a worker gets a signal in the middle of that, and the longest wait between two batches after it is reported.
 Exits 3 if the contestant is not installed.
 """
 
@@ -60,7 +60,7 @@ def millrace_npy(task: Task) -> Batches:
 
 
 def millrace_bmp(task: Task) -> Batches:
-    """In the order in which they lie, as the rivals' rows: then the worker keeps what it has decoded, as tf.data's ``cache()`` does."""
+    """Reads rows in their stored order, as the rivals do. Then the worker keeps decoded batches, as tf.data's ``cache()`` does."""
     return millrace_loader(task, "bmp", size=(rows.SIZE, rows.SIZE), shuffle="none")
 
 
@@ -106,7 +106,7 @@ def ray_data(task: Task) -> Batches:
 
 
 def grpc_streams(addresses: list[str]) -> Iterator[Any]:
-    """One batch of each stream after the other."""
+    """Yields a batch of each stream in turn."""
     import grpc
     import torch
 
@@ -119,8 +119,8 @@ def grpc_streams(addresses: list[str]) -> Iterator[Any]:
 
 
 def grpc_loader(task: Task, loaders: int) -> Batches:
-    """What AWS's sample does: an IterableDataset of batches that come as messages, below a DataLoader."""
-    import grpc  # noqa: F401  (told as missing here, not in a process of the DataLoader)
+    """Works as AWS's sample: an IterableDataset of batches that come as messages, below a DataLoader."""
+    import grpc  # noqa: F401  (if it is missing, the error comes here and not in a process of the DataLoader)
     import torch.utils.data
 
     class Remote(torch.utils.data.IterableDataset):  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""What shuffle_quality.py measures of an order (the samples of an epoch in the order of delivery). Each measure says what chance gives."""
+"""The measures of shuffle_quality.py for an order (the samples of an epoch in the order of delivery). Each also gives the value of a random order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Array = npt.NDArray[np.int64]
 
 
 def entropy(sequence: Array) -> float:
-    """Of the distances between successive numbers, in bits; what MosaicML's simulator takes of samples and of their shards."""
+    """Returns the entropy of the distances between successive numbers, in bits. MosaicML's simulator uses it for samples and for shards."""
     counts = np.bincount(np.abs(np.diff(sequence)))
     share = counts[counts > 0] / (len(sequence) - 1)
     return float(-np.sum(share * np.log2(share)))
@@ -22,12 +22,12 @@ def simulator_score(order: Array, shard: int) -> float:
 
 
 def sorted_labels(samples: int, classes: int) -> Array:
-    """Of data in order of their classes, which are of one size."""
+    """Returns the labels of data in order of their classes, which are of one size."""
     return np.arange(samples) * classes // samples
 
 
 def classes_by_batch(labels: Array, batch: int) -> npt.NDArray[np.int64]:
-    """How often each class is in each whole batch."""
+    """Returns how often each class is in each whole batch."""
     batches = len(labels) // batch
     classes = int(labels.max()) + 1
     place = np.repeat(np.arange(batches), batch) * classes + labels[: batches * batch]
@@ -71,8 +71,10 @@ def held(order: Array, unit: int) -> tuple[float, int]:
 
 
 def requests(order: Array, unit: int, world: int) -> int:
-    """Of all ranks, when each fetches runs of its own neighbours in an extent with one request. Every run counts: as if nothing that
-    another rank wants lay in a gap small enough to be read over."""
+    """Returns the requests of all ranks, if each fetches runs of its own neighbors in an extent with one request.
+
+    Every run counts, as if no gap with samples of another rank was small enough to be read over.
+    """
     reader = np.empty(len(order), np.int64)
     reader[order] = np.arange(len(order)) % world
     if world == 1:

@@ -27,12 +27,12 @@ def everything(samples: int, seed: int, epoch: int = 0) -> Order:
 
 
 def permutation(samples: int, seed: int) -> Order:
-    """What cannot be told from chance: the mark for all others."""
+    """Returns a random order, with which all others are compared."""
     return np.random.default_rng(seed).permutation(samples)
 
 
 def _units_in_random_order(samples: int, unit: int, rng: np.random.Generator) -> tuple[Order, Order]:
-    """Samples in order of a random permutation of units; for each the number of its unit in that permutation."""
+    """Returns the samples in the order of a random permutation of units, and for each the number of its unit in that permutation."""
     units = -(-samples // unit)
     order = (rng.permutation(units)[:, None] * unit + np.arange(unit)).ravel()
     rank = np.repeat(np.arange(units), unit)
@@ -41,8 +41,11 @@ def _units_in_random_order(samples: int, unit: int, rng: np.random.Generator) ->
 
 
 def py1e(samples: int, unit: int, block: int, seed: int) -> Order:
-    """MosaicML Streaming, one canonical node: each sample of a shard moves by a uniform distance, so far that the shard covers a range of
-    `block` (give or take a quarter) around its place; a shard at either end of the epoch by no more than there is room."""
+    """Returns the order of MosaicML Streaming with one canonical node.
+
+    Each sample of a shard moves by a uniform distance. The shard then covers a range of `block` (give or take a quarter) around its place. At
+    either end of the epoch, samples of a shard move only as far as there is room.
+    """
     rng = np.random.default_rng(seed)
     order, rank = _units_in_random_order(samples, unit, rng)
     sizes = np.bincount(rank)
@@ -67,8 +70,11 @@ def py1br(samples: int, unit: int, block: int, seed: int) -> Order:
 
 
 def litdata(samples: int, unit: int, chunks_at_once: int, ranks: int, batch: int, seed: int) -> Order:
-    """LitData: chunks are permuted and dealt to the workers of all ranks in stripes; a worker reads one chunk after the other and shuffles
-    inside each; a rank takes whole batches from its workers in turn. What fills no whole batch is left out."""
+    """Returns the order of LitData.
+
+    Chunks are permuted, and assigned to the workers of all ranks in stripes. A worker reads one chunk after the other, and shuffles inside
+    each. A rank takes whole batches from its workers in turn. Samples that do not fill a whole batch are left out.
+    """
     rng = np.random.default_rng(seed)
     order, rank = _units_in_random_order(samples, unit, rng)
     order = order[np.lexsort((rng.random(samples), rank))]
@@ -79,8 +85,11 @@ def litdata(samples: int, unit: int, chunks_at_once: int, ranks: int, batch: int
 
 
 def webdataset(samples: int, unit: int, buffer: int, ranks: int, batch: int, seed: int, initial: int = 100) -> Order:
-    """WebDataset: shards in random order are dealt to ranks; each reads its own in sequence through a buffer, from which a random sample is
-    taken for each that comes in. What fills no whole global batch is left out."""
+    """Returns the order of WebDataset.
+
+    Shards in random order are assigned to ranks. Each rank reads its own in sequence through a buffer. For each sample that comes in, a random
+    one is taken out. Samples that do not fill a whole global batch are left out.
+    """
     rng = np.random.default_rng(seed)
     order, rank = _units_in_random_order(samples, unit, rng)
     streams = [_through_buffer(order[rank % ranks == r], buffer, initial, rng) for r in range(ranks)]

@@ -72,7 +72,7 @@ def millrace_loader(task: Task, data: str) -> Batches:
 
 
 def map_dataset(task: Task, load: Callable[[bytes], torch.Tensor] = images.load) -> Batches:
-    """In the order of a Plan, so that workers read ahead."""
+    """Reads in the order of a Plan, so that workers read ahead."""
     import millrace.torch
 
     task.begin()
@@ -87,7 +87,7 @@ def load_object(item: Any) -> torch.Tensor:
 
 
 def map_dataset_raw(task: Task) -> Batches:
-    """What s3torchconnector does, with its objects, in DataLoader's own random order."""
+    """Reads objects as s3torchconnector does, in DataLoader's own random order."""
     import millrace.torch
 
     task.begin()
@@ -105,7 +105,7 @@ def iterable_dataset(task: Task) -> Batches:
 
 
 def rival(name: str, data: str) -> Callable[[Task], Batches]:
-    """One of rival_loaders.py, with the decoding of this comparison."""
+    """Runs a loader of rival_loaders.py, with the decoding of this comparison."""
 
     def batches(task: Task) -> Batches:
         theirs = rival_loaders.Task(

@@ -1,4 +1,4 @@
-"""What all contestants make of a JPEG: a random resized crop of 224 x 224 and a flip, normalised, float32, channels first.
+"""The work of all contestants on a JPEG: a random resized crop of 224 x 224 and a flip, normalized, float32, channels first.
 
 Pillow-based ones share `load`; Millrace and SPDL do the same natively. `distort` is the transform of the scenario with processes.
 """
@@ -30,7 +30,7 @@ def cropped(data: bytes) -> Image.Image:
 
 
 def normalised(pixels: torch.Tensor) -> torch.Tensor:
-    """Of u8 [..., H, W, 3]: f32 [..., 3, H, W], in few passes."""
+    """Converts u8 [..., H, W, 3] to f32 [..., 3, H, W], in few passes."""
     planes = pixels.movedim(-1, -3).contiguous().to(torch.float32)
     return planes.mul_(_SCALE[:, None, None]).add_(_SHIFT[:, None, None])
 

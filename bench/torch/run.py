@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Batches for training from S3 at 30 ms: Millrace beside the loaders that PyTorch users have, from one devstore, in one run.
 
+    ```
     bench/torch/run.py                       3,600 JPEGs of 640 x 480 and 115 KB, three interleaved runs (a quarter of an hour on two quiet cores)
     bench/torch/run.py --quick               2,400 JPEGs, one run: some minutes; shows that everything works
     bench/torch/run.py --only millrace,spdl  these; targets that lack one of their two are not measured
     bench/torch/run.py --json result.json
+    ```
 
 Contestants: @CONTESTANTS@.
 
@@ -67,7 +69,7 @@ CONTESTANTS = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much is read. What comes after the measured batches is enough for all workers to read ahead until the end."""
+    """The amount of data. Enough batches follow the measured ones for all workers to read ahead until the end."""
 
     images: int
     skip: int

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Does what the Containerfile says, in a folder instead of an image: for machines without podman. Needs root and debootstrap.
+"""Runs the instructions of the Containerfile in a folder instead of an image, for machines without podman. It needs root and debootstrap.
 
     make wheel
     deploy/csi/try_image.py /var/tmp/image
 
-FROM is a Debian that debootstrap makes; RUN runs in it by chroot, COPY copies from the repository. At the end the program of ENTRYPOINT is asked for its
-help there, so that everything it imports is there, and Millrace mounts a folder there, reads in it and unmounts it. The folder stays; give one that is empty
-or does not exist. Without a wheel, --without-wheel tries the rest.
+FROM is a Debian that debootstrap makes. RUN runs in it by chroot, and COPY copies from the repository. At the end, the program of ENTRYPOINT
+prints its help there, which imports everything that it needs. Then Millrace mounts a folder there, reads in it and unmounts it. The folder
+stays; give one that is empty or does not exist. Without a wheel, --without-wheel tries the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Step:
 
 
 def steps_of(text: str) -> list[Step]:
-    """Of a Containerfile: its instructions, with lines that are continued joined, and without comments."""
+    """Returns the instructions of a Containerfile. Continued lines are joined, and comments are left out."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ").splitlines()
     return [Step(*line.split(maxsplit=1)) for line in joined if line.strip()]
@@ -54,7 +54,7 @@ def suite_of(image: str) -> str:
 
 
 def copy(root: Path, sources: list[str], target: str) -> None:
-    """As COPY: what is in a folder, or files that a pattern names."""
+    """Copies as COPY does: the contents of a folder, or files that a pattern names."""
     place = root / target.lstrip("/")
     place.mkdir(parents=True, exist_ok=True)
     for source in sources:
@@ -72,7 +72,7 @@ def copy(root: Path, sources: list[str], target: str) -> None:
 
 @contextlib.contextmanager
 def mounts(root: Path, binds: list[Path]) -> Iterator[None]:
-    """What programs in it need of the kernel, and `binds` of this machine, such as the settings of a mirror."""
+    """Mounts the file systems of the kernel that programs in it need, and `binds` of this machine, such as the settings of a mirror."""
     made: list[Path] = []
     try:
         for arguments in (["-t", "proc", "proc", root / "proc"], ["--bind", "/dev", root / "dev"]):
@@ -106,7 +106,7 @@ def run_in(root: Path, command: list[str], environment: dict[str, str]) -> None:
 
 
 def certificates(root: Path) -> dict[str, str]:
-    """Those that pip trusts on this machine, for pip in the folder: a mirror may have an authority of its own."""
+    """Copies the certificates that pip trusts on this machine, for pip in the folder, since a mirror may have an authority of its own."""
     own = os.environ.get("PIP_CERT", "")
     if not Path(own).is_file():
         return {}
@@ -115,7 +115,7 @@ def certificates(root: Path) -> dict[str, str]:
 
 
 def do(step: Step, root: Path, environment: dict[str, str], mirror: str) -> list[str]:
-    """The command of ENTRYPOINT, if it is that."""
+    """Runs one instruction. Returns the command if the instruction is ENTRYPOINT."""
     print(f"try_image: {step.word} {step.rest}", flush=True)
     if step.word == "FROM":
         subprocess.run(["debootstrap", "--variant=minbase", suite_of(step.rest), root, mirror], check=True)
@@ -138,7 +138,7 @@ def do(step: Step, root: Path, environment: dict[str, str], mirror: str) -> list
 
 
 def try_mount(root: Path, environment: dict[str, str]) -> None:
-    """With the libraries of the wheel and the programs of the image: fusermount3, and a mount in the background."""
+    """Tries a mount in the background, with the libraries of the wheel and the programs of the image, such as fusermount3."""
     source, folder = "/opt/millrace-csi/plugin", "/mnt"
     print(f"try_image: millrace mount {source} {folder}", flush=True)
     try:

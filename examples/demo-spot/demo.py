@@ -1,4 +1,4 @@
-"""The demo of spot instances: a job is interrupted twice, and each time goes on in another availability zone.
+"""The demo of spot instances: a job is interrupted twice, and each time it continues in another availability zone.
 
 Run it with `make demo-spot`. It needs the built `millrace` and the Python package next to it, and nothing of AWS: EC2, its metadata
 service and S3 are `millrace devstore --ec2`, strict fakes on this machine.
@@ -84,7 +84,7 @@ class Instance:
         self.process = subprocess.Popen([str(MILLRACE), *command], env=os.environ | settings)
 
     def wait_for(self, begins: int, steps: int) -> None:
-        """Until the job has begun so often, on all instances, and has made so many steps since it began here."""
+        """Waits until the job has begun so often, on all instances, and has made so many steps since it began here."""
         deadline = time.monotonic() + PATIENCE
         while True:
             log = self.log.read_text() if self.log.exists() else ""

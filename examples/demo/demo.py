@@ -55,7 +55,7 @@ def read_idx(path: pathlib.Path) -> np.ndarray:
 
 
 def write_images(part: str, folder: pathlib.Path) -> int:
-    """One PNG an image, in a folder for each class."""
+    """Writes a PNG for each image, in a folder for each class."""
     images = read_idx(IDX_FILES / f"{part}-images-idx3-ubyte.gz")
     labels = read_idx(IDX_FILES / f"{part}-labels-idx1-ubyte.gz")
     folders = [folder / f"{number}_{name}" for number, name in enumerate(CLASSES)]
@@ -106,7 +106,7 @@ def train(checkpoint: str, kill_at_step: int) -> tuple[list[str], dict[str, obje
 
 
 def loader_state(checkpoint: str) -> dict[str, object]:
-    """That of the newest checkpoint."""
+    """Returns the step of the newest checkpoint."""
     import millrace  # once the AWS variables name the store
 
     return millrace.Checkpoints(checkpoint).load()["loader"]

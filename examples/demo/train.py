@@ -1,6 +1,6 @@
 """Trains a small CNN on images that Millrace streams from object storage.
 
-Kill it at any moment: it is started again and goes on from its checkpoint, and every epoch still has each sample exactly once.
+Kill it at any moment: it is started again and continues from its checkpoint, and every epoch still has each sample exactly once.
 
     millrace run --retries 3 -- python train.py --train s3://bucket/train --test s3://bucket/test --checkpoint s3://bucket/run
 """

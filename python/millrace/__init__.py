@@ -7,9 +7,9 @@
         for batch in loader:
             train(batch["image"], batch["label"])
 
-See :class:`Loader` for what a batch holds and how to resume, :class:`Checkpoints` for where to keep the state of a training;
-``millrace --help`` (the command) prepares data.
-S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_URL`` selects any S3-compatible store.
+:class:`Loader` describes the contents of a batch, and how to resume. :class:`Checkpoints` stores the state of a training. The command
+``millrace`` prepares data (``millrace --help``).
+S3 settings come from the usual AWS variables and profile files. ``AWS_ENDPOINT_URL`` selects any S3-compatible store.
 """
 
 from __future__ import annotations

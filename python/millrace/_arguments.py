@@ -1,6 +1,6 @@
-"""What users pass, checked with messages that name the argument, what it takes and what it got.
+"""Checks of the arguments that users pass. Messages name the argument, the values that it takes, and the value that it got.
 
-A wrong type is a TypeError, a value that cannot be an InvalidArgumentError. Ranges that the native module knows are checked there.
+A wrong type raises TypeError, and a value out of range raises InvalidArgumentError. The native module checks the ranges that it knows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ._errors import InvalidArgumentError
 
 _MAX_SIDE = 16384  # of images, in decode/image.cc
 MEMORY = "memory"
-"""Said in place of a cache's folder."""
+"""This word stands in place of a cache's folder."""
 
 
 def refuse(name: str, wanted: str, value: object) -> NoReturn:
@@ -25,7 +25,7 @@ def refuse(name: str, wanted: str, value: object) -> NoReturn:
 def integer(
     name: str, value: Any, *, least: int | None = None, most: int | None = None, wanted: str = "an integer"
 ) -> int:
-    """Whatever has ``__index__``, numpy's integers among them, but a bool."""
+    """Takes every value with ``__index__``, including numpy's integers, except a bool."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         refuse(name, wanted, value)
     try:
@@ -39,7 +39,7 @@ def integer(
 
 
 def order(extent: Any, window: Any, lanes: Any) -> tuple[int | None, int | None, int | None]:
-    """Of the windowed shuffle; None stands for what follows from the data."""
+    """Checks the sizes of the windowed shuffle. None stands for a size that follows from the data."""
     given = (("extent", extent), ("window", window), ("lanes", lanes))
     first, second, third = (None if value is None else integer(name, value) for name, value in given)
     return first, second, third
@@ -92,7 +92,7 @@ def shuffle(value: Any) -> str:
 
 
 def dtype(value: Any) -> str:
-    """Of pixels; also as torch and numpy call it."""
+    """Returns Millrace's name for a type of pixels, which may be given as torch or numpy names it."""
     names = {"uint8": "u8", "float32": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
     name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
     return names.get(name) or choice("dtype", value, ("u8", "f32", "f16", "bf16"))
@@ -103,7 +103,7 @@ def layout(value: Any) -> str:
 
 
 def image_size(value: Any) -> tuple[int, int]:
-    """Height and width."""
+    """Returns height and width."""
     wanted = "an integer or (height, width)"
     sides = (
         (value, value)
@@ -115,7 +115,7 @@ def image_size(value: Any) -> tuple[int, int]:
 
 
 def per_channel(name: str, value: Any, channels: int, usual: float) -> tuple[float, float, float]:
-    """``value`` for each of three channels; those that do not exist get the usual one."""
+    """Returns ``value`` for each of three channels. Channels that do not exist get the usual value."""
     wanted = "a number or one for each channel"
     if value is None:
         value = usual
@@ -134,14 +134,14 @@ def memory(value: Any, name: str = "memory") -> str:
 
 
 def tenant(name: Any) -> str:
-    """The tenant of a cache, "" if the credentials say it."""
+    """Returns the tenant of a cache, or "" if the credentials determine it."""
     if name is not None and not text("the tenant of the cache", name):
         raise InvalidArgumentError("the tenant of a cache is a name for those who share it")
     return name or ""
 
 
 def cache(place: Any, size: Any) -> tuple[str, str]:
-    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "": as much as there is room for."""
+    """Returns the place of a cache (a folder, or the word "memory") and its size, as ``_core`` takes them. The size "" means all free space."""
     if place == MEMORY and size is None:
         raise InvalidArgumentError("a cache in memory needs a bound; give it one with Cache('memory', size='4GiB')")
     path = os.fsdecode(uri("cache", place, "a path, or 'memory'"))
@@ -157,7 +157,7 @@ def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:
 
 
 def uri_of_data(name: str, value: Any, wanted: str) -> str:
-    """Of a data set: a list of URIs is one in braces."""
+    """Returns the URI of a data set. A list of URIs becomes one URI in braces."""
     if not isinstance(value, (list, tuple)):
         return uri(name, value, wanted)
     uris = [uri(name, one, wanted) for one in value]
@@ -167,7 +167,7 @@ def uri_of_data(name: str, value: Any, wanted: str) -> str:
 
 
 def path_columns(value: Any) -> str:
-    """As src/dataset/path_columns.h has them: a name, or fields and their columns."""
+    """Returns the columns in the notation of src/dataset/path_columns.h: a name, or fields and their columns."""
     if not isinstance(value, Mapping):
         return text("path_column", value) or ""
     wanted = "the name of a column, or a dict of fields and columns, such as {'image': 'photo', 'mask': 'annotation'}"
@@ -180,7 +180,7 @@ def path_columns(value: Any) -> str:
 
 
 def joined_folders(uri_of_folder: Any, join: Any) -> str:
-    """The URI of a data set whose samples have a file in each of several folders (src/dataset/folder_join.h)."""
+    """Returns the URI of a data set whose samples have a file in each of several folders (src/dataset/folder_join.h)."""
     wanted = "a dict of fields and patterns, such as {'image': 'JPEGImages/{}.jpg', 'mask': 'SegmentationClass/{}.png'}"
     if not isinstance(join, Mapping) or not join:
         refuse("join", wanted, join)
@@ -192,7 +192,7 @@ def joined_folders(uri_of_folder: Any, join: Any) -> str:
         path = os.fspath(pattern)
         if path.count("{}") != 1 or set("{},*?[]\\") & set(field + path.replace("{}", "")) or "=" in field:
             raise InvalidArgumentError(
-                f"join: {field}={path} is no pattern: it has one {{}} for the key of the sample, and no braces, commas and wildcards"
+                f"join: {field}={path} is not a pattern: it has one {{}} for the key of the sample, and no braces, commas and wildcards"
             )
         parts.append(f"{field}={path}")
     return folder.rstrip("/") + "/{" + ",".join(parts) + "}"

@@ -1,4 +1,4 @@
-"""A save beside the training."""
+"""A save that runs beside the training."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ atexit.register(_tell_untold)  # which the interpreter calls when all such saves
 
 
 class BackgroundSave:
-    """A call on a thread of its own. The interpreter waits for it before it ends."""
+    """A call that runs on a thread of its own. The interpreter waits for it before it ends."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
         self._key = object()
         self._error: BaseException | None = None
-        self._taken = threading.Lock()  # and never released: by whoever runs the call
+        self._taken = threading.Lock()  # the thread that runs the call takes it and never releases it
         self._is_started = False
         self._thread = threading.Thread(target=self._run, name="millrace-save")
 
@@ -37,11 +37,11 @@ class BackgroundSave:
         self._is_started = True
 
     def cancel(self) -> bool:
-        """Returns True if the call will never run; else it runs, or has."""
+        """Returns True if the call will never run. False: it runs, or it has run."""
         return self._taken.acquire(blocking=False)
 
     def _run(self) -> bool:
-        """False: it is, or was, run elsewhere."""
+        """Runs the call. Returns False if another thread runs it or has run it."""
         if not self._taken.acquire(blocking=False):
             return False
         try:
@@ -50,16 +50,16 @@ class BackgroundSave:
             self._error = error
             _untold[self._key] = f"{type(error).__name__}: {error}"
         finally:
-            self._call = None  # and with it the copy
+            self._call = None  # this also frees the copy
         return True
 
     def join(self) -> None:
-        # The handler of a signal may come in the midst of start(), and would wait for a thread that is not there before it returns.
+        # The handler of a signal may run in the middle of start(). It would wait for a thread that starts only after it returns.
         if self._is_started or not self._run():
             self._thread.join()
 
     def raise_error(self) -> None:
-        """After :meth:`join`."""
+        """Raises the error of the call, if it failed. Call it after :meth:`join`."""
         _untold.pop(self._key, None)
         if self._error is not None:
             raise self._error

@@ -1,4 +1,4 @@
-"""What a Loader yields, and what it says of where it is."""
+"""The batches that a Loader yields, and the state that describes its position."""
 
 from __future__ import annotations
 
@@ -17,15 +17,25 @@ class _Label(TypedDict, total=False):
 
 
 class Batch(_Label):
-    """A Loader yields one for each batch of its rank: a dict of arrays (numpy, or torch tensors), B = ``batch_size`` rows.
-    Only the last one of an epoch is shorter, with ``last="short"``, the default.
+    """A batch of a Loader: a dict of arrays (torch tensors or numpy arrays) with B = ``batch_size`` rows.
 
-    ``image``: float32 ``[B, C, H, W]`` for torch, uint8 ``[B, H, W, C]`` for numpy, or as the Loader says. ``label``: int64 ``[B]``, or a list of B strings; absent when
-    the data set has no labels. Or, in their place, what ``fields`` says.
-    ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -100 and key ``""``, and for the repeats of a short batch.
-    ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix or buckets of tokens: the part it is of. ``key``: list of B strings, the sample's name.
+        for batch in millrace.Loader("s3://bucket/train", batch_size=64):
+            loss = criterion(model(batch["image"]), batch["label"])
 
-    Of rows of tokens, :class:`Tokens` says what there is in place of ``image`` and ``label``.
+    With ``last="short"``, which is the default, the last batch of an epoch may have fewer rows. No other batch does.
+
+    | Entry | Type and shape | Content |
+    |---|---|---|
+    | ``image`` | torch: float32 ``[B, C, H, W]``; numpy: uint8 ``[B, H, W, C]`` | The pixels. Options of the Loader change type and shape. |
+    | ``label`` | int64 ``[B]``, or a list of B strings | The class. The entry is absent if the data set has no labels. |
+    | ``valid`` | bool ``[B]`` | False for rows of padding, and for repeated rows of a short batch. |
+    | ``sample`` | int64 ``[B]`` | The number of the sample in the index. |
+    | ``part`` | int64 ``[B]`` | The number of the part of a :class:`Mix`, or of the bucket of tokens. Other batches do not have it. |
+    | ``key`` | list of B strings | The name of the sample. |
+
+    A row of padding has an image of zeros, the label -100 and the key ``""``.
+    With ``fields``, the named entries take the place of ``image`` and ``label``.
+    With ``tokens``, the entries that :class:`Tokens` lists take their place.
     """
 
     valid: Any
@@ -34,7 +44,14 @@ class Batch(_Label):
 
 
 class State(TypedDict):
-    """What :meth:`Loader.state_dict` returns. Plain values: fit for ``torch.save``, JSON or pickle."""
+    """The state that :meth:`Loader.state_dict` returns. Its values are plain: ``torch.save``, JSON and pickle can store it.
+
+        state = loader.state_dict()
+        print(state["samples"])
+
+    ``version``: the format of the state. ``position``: the place in the order of samples. ``samples``: the number of samples
+    that this rank has received. ``digest``: the digest so far, or None without the option ``digest`` of the Loader.
+    """
 
     version: int
     position: str

@@ -16,11 +16,11 @@ from ._pads import Pads
 from ._sample_values import FORMER_KEY, RENAMED
 from ._tokens import Shape
 
-_ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are no fields
+_ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are not fields
 
 
 class BatchShapes:
-    """The shapes of the batches of a native loader, as the program gets them. ``values``: what padding is in the entries that are lists."""
+    """The shapes of the batches of a native loader, as the program gets them. ``values`` has the padding of entries that are lists."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class BatchShapes:
         self._has_functions = has_functions
 
     def listed(self) -> list[dict[str, Shape]]:
-        """One for each size of batches, by the names of arrays."""
+        """Returns the shapes by the names of arrays, once for each size of batches."""
         self._check_known()
         floats = {**self._payload.floats, **self._hand_over.types}
         return [
@@ -54,7 +54,7 @@ class BatchShapes:
         ]
 
     def rehearsed(self) -> Iterator[Batch]:
-        """A batch of padding of each of the shapes."""
+        """Yields a batch of padding for each of the shapes."""
         self._check_known()
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class BatchShapes:
             yield cast(Batch, self._hand_over.chosen(batch))
 
     def check_names(self, pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]]) -> None:
-        """InvalidArgumentError: ``pad``, or the names of a tuple, name something that batches do not have."""
+        """Raises InvalidArgumentError if ``pad``, or the names of a tuple, contain a name that batches do not have."""
         present = {name for shape in self._native.shapes() for name, *_ in shape}
         arrays = present - _ORIGIN
         arrays |= {entry[0] for entry in entries if entry[2] == "array"}
@@ -92,7 +92,7 @@ class BatchShapes:
                 )
 
     def _full(self, name: str, dtype: str, dims: tuple[int, ...]) -> Any:
-        """An array or a tensor of padding."""
+        """Returns an array or a tensor of padding."""
         padding = 0 if name in _ORIGIN else self._pads.of(name, dtype)
         image = self._hand_over.floats.get(name)
         kind = np.dtype(dtype) if image is None else _float_types.element(image.kind, self._torch, True)[0]
@@ -101,12 +101,12 @@ class BatchShapes:
         return self._torch.full(dims, padding, dtype=getattr(self._torch, self._hand_over.types.get(name, dtype)))
 
     def _with_decoded(self, arrays: list[Any]) -> list[Any]:
-        """With those of the images that the device decodes."""
+        """Adds the arrays of images that the device decodes."""
         shapes = {} if self._payload.decoder is None else self._payload.decoder.shapes
         return arrays + [(name, "uint8", (self._batch_size, *shape.dims)) for name, shape in shapes.items()]
 
     def _check_known(self) -> None:
         if self._has_functions:
             raise UnsupportedError(
-                "what a transform makes of batches is not known ahead; take the shapes of a Loader without it"
+                "the batches of a transform are not known ahead; take the shapes of a Loader without it"
             )

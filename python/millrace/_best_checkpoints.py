@@ -1,4 +1,4 @@
-"""Which checkpoints are the best ones, by the number that each was saved with."""
+"""The choice of the best checkpoints, by the metric with which each was saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def as_file(metric: float) -> bytes:
 
 
 def checked(metric: Any) -> float | None:
-    """NaN and infinity are none: such a checkpoint is never among the best."""
+    """Returns a metric, or None for NaN and infinity, so that such a checkpoint is never among the best."""
     if metric is None:
         return None
     value = _arguments.number("metric", metric)
@@ -26,7 +26,7 @@ def checked(metric: Any) -> float | None:
 
 
 class Metrics:
-    """Those of the checkpoints of one place. Each is read once."""
+    """The metrics of the checkpoints of one place. Each is read once."""
 
     def __init__(self, core: _core.Checkpoints, mode: str) -> None:
         self._core = core
@@ -34,7 +34,10 @@ class Metrics:
         self._known: dict[tuple[int, str], float | None] = {}
 
     def best(self, count: int, saved: tuple[int, float | None] | None = None) -> list[int]:
-        """The steps of the best ones, the best first; of equal ones the newer first. ``saved``: a step and its metric that is about to be saved."""
+        """Returns the steps of the best checkpoints, beginning with the best one. If metrics are equal, the newer one comes first.
+
+        ``saved`` is the step and the metric of a checkpoint that is about to be saved.
+        """
         metrics = {step: self._metric(step) for step in self._core.steps()}
         if saved is not None:
             metrics.pop(saved[0], None)

@@ -1,4 +1,4 @@
-"""Memory that a transform process and its parent share, and objects written into it: arrays as they are, the rest by pickle."""
+"""Memory that a transform process shares with its parent. Objects are written into it: arrays as they are, all else as pickles."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PROGRESS = struct.Struct("<q")
 _LEAST_BYTES = 1 << 20
 
 Place = tuple[int, int]
-"""Offset and size within a block."""
+"""The offset and the size of a region within a block."""
 Written = tuple[Place, list[Place]]
-"""An object: the place of its pickle, and those of its arrays."""
+"""An object that was written: the place of its pickle, and the places of its arrays."""
 
 
 class Block:
@@ -53,14 +53,14 @@ class Block:
         os.close(self.file)  # views keep the mapping, not the descriptor
 
     def remap(self) -> None:
-        """After either process has made it larger. Views of the memory as it was mapped before are views of the same bytes."""
+        """Maps the file again after either process has made it larger. Views of the earlier mapping show the same bytes."""
         size = os.fstat(self.file).st_size
         if size > self._bytes:
             self._map = mmap.mmap(self.file, size)
             self._bytes = size
 
     def lease(self, released: Callable[[Block], None] | None = None) -> tuple[memoryview, weakref.ref[Any]]:
-        """The memory, and a reference that is dead when no view of this one lives any more; then ``released`` is called, by any thread."""
+        """Returns the memory, and a reference that dies with the last view of it. At that moment some thread calls ``released``."""
         whole: Any = np.frombuffer(self._map, np.uint8)
         if released is not None:
             weakref.finalize(whole, released, self).atexit = False
@@ -75,7 +75,7 @@ class Block:
         _PROGRESS.pack_into(self._map, 0, value)
 
     def reserve(self, size: int) -> int:
-        """The offset of ``size`` bytes behind all that was written."""
+        """Reserves ``size`` bytes behind all that was written, and returns their offset."""
         offset = -(-self.end // _ALIGN) * _ALIGN
         self.end = offset + size
         if self.end > self._bytes:
@@ -100,7 +100,7 @@ class Block:
         return self.put(stream.getbuffer()), pickler.out_of_band.places
 
     def offset_of(self, address: int, size: int) -> int | None:
-        """Of bytes that lie in this block already."""
+        """Returns the offset of bytes that this block holds already, or None."""
         if not size:
             return None
         offset = address - int(np.frombuffer(self._map, np.uint8).__array_interface__["data"][0])
@@ -108,14 +108,17 @@ class Block:
 
 
 def read(memory: memoryview, written: Written) -> Any:
-    """What was written, its arrays views of ``memory``."""
+    """Returns the object that was written. Its arrays are views of ``memory``."""
     (offset, size), places = written
     return pickle.loads(memory[offset : offset + size], buffers=[memory[at : at + length] for at, length in places])
 
 
 class _OutOfBand:
-    """The places of buffers. A pickler must not call a method of its own: that cycle, with all that was pickled, would live until Python looks for
-    garbage, and what was pickled are views of the batches of a Loader, whose memory counts."""
+    """The places of buffers.
+
+    A pickler must not call a method of its own. That would make a cycle, which keeps all pickled objects until Python collects garbage.
+    Those objects are views of the batches of a Loader, whose memory counts against its budget.
+    """
 
     def __init__(self, block: Block) -> None:
         self.places: list[Place] = []
@@ -162,7 +165,7 @@ class _Pickler(pickle.Pickler):
 
 
 def is_plain(tensor: Any, torch: Any) -> bool:
-    """Whether it is no more than its numbers in the memory of the CPU."""
+    """Says if a tensor consists only of its numbers in the memory of the CPU."""
     is_dense = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
     return bool(
         is_dense and tensor.numel() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()

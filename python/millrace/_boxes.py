@@ -1,4 +1,4 @@
-"""Boxes within arrays: which bytes of a stored chunk a wanted region needs. Pure geometry, in elements of arrays in C order."""
+"""Boxes within arrays, which say which bytes of a stored chunk a region needs. This is pure geometry, in elements of arrays in C order."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Box:
         return math.prod(self.shape)
 
     def __and__(self, other: Box) -> Box:
-        """What both have; of size 0 if that is nothing."""
+        """Returns the intersection, whose size is 0 if the boxes have no element in common."""
         begin = tuple(map(max, self.begin, other.begin))
         ends = map(min, self._end(), other._end())
         return Box(begin, tuple(max(0, end - first) for first, end in zip(begin, ends)))
 
     def within(self, outer: Box) -> Box:
-        """The same region as seen from the beginning of ``outer``."""
+        """Returns the same region in coordinates that start at the beginning of ``outer``."""
         return Box(tuple(mine - theirs for mine, theirs in zip(self.begin, outer.begin)), self.shape)
 
     def fits(self, shape: Sides) -> bool:
-        """Whether it lies in an array of that shape."""
+        """Says if the box is within an array of that shape."""
         return len(self.begin) == len(shape) and all(
             begin >= 0 and side >= 0 and begin + side <= most
             for begin, side, most in zip(self.begin, self.shape, shape)
@@ -46,7 +46,7 @@ class Box:
 
 
 def first_element(box: Box, shape: Sides) -> int:
-    """Its place in the memory of an array of that shape."""
+    """Returns the place of the box's first element in the memory of an array of that shape."""
     place = 0
     for begin, side in zip(box.begin, shape):
         place = place * side + begin
@@ -54,7 +54,7 @@ def first_element(box: Box, shape: Sides) -> int:
 
 
 def strip_size(box: Box, shape: Sides) -> int:
-    """How many elements of the box follow each other in the memory of an array of that shape."""
+    """Returns how many elements of the box are contiguous in the memory of an array of that shape."""
     size = 1
     for mine, all_of_it in zip(reversed(box.shape), reversed(shape)):
         size *= mine
@@ -64,7 +64,10 @@ def strip_size(box: Box, shape: Sides) -> int:
 
 
 def widened(box: Box, shape: Sides) -> Box:
-    """The smallest box around it that is one strip: whole in all dimensions after the first in which it is not single."""
+    """Returns the smallest box around the given one that is a single strip.
+
+    Such a box is whole in all dimensions after the first one in which it has several elements.
+    """
     begin, sides = list(box.begin), list(box.shape)
     first = next((number for number, side in enumerate(sides) if side != 1), len(sides))
     for number in range(first + 1, len(sides)):
@@ -73,7 +76,7 @@ def widened(box: Box, shape: Sides) -> Box:
 
 
 def strips(box: Box, shape: Sides) -> Iterator[int]:
-    """Where in the memory of an array of that shape the strips of the box begin, in order."""
+    """Yields the places at which the strips of the box begin in the memory of an array of that shape, in order."""
     outer = len(shape)
     inner = 1
     while outer > 0:

@@ -27,57 +27,61 @@ class Checkpoints:
     """The checkpoints of a training, below one URI: S3, a folder, or a mounted file system.
 
         ckpt = millrace.Checkpoints("s3://bucket/run-7", keep=3)
+        # At the start: continue from the newest checkpoint.
         if ckpt.latest() is not None:
             state = ckpt.load()
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
             loader.load_state_dict(state["loader"])
-        ...
+        # In the training loop: save the state.
         ckpt.save(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()})
 
-    A checkpoint is whole, verified by checksums, or not there: a process that is killed at any moment of :meth:`save` leaves the
-    checkpoints that there were. A process that is believed dead and is not, such as one on a node that lost its network, cannot commit
-    once its successor has claimed the checkpoints (docs/checkpoints.md).
+    A checkpoint is complete and verified by checksums, or it does not exist. If a process is killed at any moment of :meth:`save`,
+    the earlier checkpoints remain. A process may be believed dead while it still runs, for example on a node that lost its network.
+    Such a process cannot commit once its successor has claimed the checkpoints (docs/checkpoints.md).
 
-    Tensors, of torch or numpy, are stored as safetensors, one file for each item at the top of the state (``model.safetensors``), which
-    any tool reads. The rest is stored as JSON from which integer keys, tuples and None come back as they were. Nothing is pickled unless
-    it is asked for.
+    Tensors of torch and arrays of numpy are stored as safetensors, one file for each item at the top of the state
+    (``model.safetensors``). Every tool for safetensors reads these files. The rest is stored as JSON, from which integer keys, tuples
+    and None are restored unchanged. Nothing is pickled unless the caller asks for it.
 
-    With several ranks (DDP), model and optimizer are the same on all of them, and so is the position of the loader: rank 0 saves them,
-    and on other ranks :meth:`save` returns at once. All ranks load. Let rank 0 choose the step, so that all load the same::
+    With several ranks (DDP), the model, the optimizer and the position of the loader are the same on all ranks.
+    Rank 0 saves them, and on other ranks :meth:`save` returns at once. All ranks load. Let rank 0 choose the step, so that all ranks
+    load the same checkpoint::
 
         chosen = [ckpt.latest()]
         torch.distributed.broadcast_object_list(chosen)
         if chosen[0] is not None:
             state = ckpt.load(chosen[0])
 
-    With ``all_ranks=True`` each rank writes a part of that, and what it alone has: shards of FSDP2 (DTensors), and ``per_rank=`` state. All
-    ranks then call :meth:`save`, :meth:`latest` and :meth:`load` in the same order, and rank 0 chooses the step by itself.
+    With ``all_ranks=True`` each rank writes a part of that state, and also its own state: shards of FSDP2 (DTensors), and ``per_rank=``.
+    All ranks then call :meth:`save`, :meth:`latest` and :meth:`load` in the same order, and rank 0 chooses the step by itself.
 
-    Only one process commits at a time: the one that claimed last. Rank 0 claims with its first :meth:`save`; with its first call of any
-    kind if ``millrace run --checkpoint`` has started it with this URI; or by :meth:`claim`.
+    Only one process can commit: the one that claimed last. Rank 0 claims with its first :meth:`save`, or by :meth:`claim`.
+    If ``millrace run --checkpoint`` has started it with this URI, it claims with its first call of any kind.
 
-    Thread-safe; not to be used in a fork of its process.
+    The class is thread-safe. Do not use an object in a fork of its process.
 
     Args:
-        uri: Where they are: ``s3://bucket/prefix`` or a folder. None: what ``millrace run --checkpoint`` was given, which is the
-            environment variable ``MILLRACE_CHECKPOINT``.
-        keep: How many of the newest remain; older ones are removed once a newer one is committed. None: all (10,000 at most).
-        keep_every: Besides these, all remain whose step is a multiple of it.
-        keep_best: Besides these, so many of those with the best ``metric`` of :meth:`save` remain. :meth:`best` is the step of the first.
-        best_mode: ``"max"``: the largest metric is the best, as of accuracies; ``"min"``: the smallest, as of losses.
-        save_interval_steps: Every how many steps :meth:`should_save` is true.
-        rank: This process's number. None: that of ``torch.distributed`` when it is initialised, else of the environment (``RANK``),
-            else 0. A process that is said to be rank 0 and is not, by these, claims only with its first :meth:`save`.
-        all_ranks: Whether all ranks save. ``torch.distributed`` must be initialised, with any backend, if there are several.
-        patience: For how many seconds a rank waits for another one in a save of all ranks, before it gives up with an error that names it.
-        snapshot_memory: At most so many bytes of the host's memory for the copy that ``asynchronous=True`` makes. None: as many as the tensors have.
-            Files of a state that has more are written before :meth:`save` returns; of ``all_ranks``, all that this rank writes.
-        code: Whether to keep beside each checkpoint which code was run: ``code.json`` with the commit of the git repository of the
+        uri: The place of the checkpoints: ``s3://bucket/prefix`` or a folder. None: the URI that was given to
+            ``millrace run --checkpoint``, which is the environment variable ``MILLRACE_CHECKPOINT``.
+        keep: How many of the newest checkpoints remain. Older ones are removed once a newer one is committed. None: all (10,000 at most).
+        keep_every: Checkpoints whose step is a multiple of this number remain as well. None: no further checkpoints.
+        keep_best: This many of the checkpoints with the best ``metric`` of :meth:`save` remain as well. :meth:`best` returns the step
+            of the first. None: no further checkpoints.
+        best_mode: ``"max"``: the largest metric is the best, as for accuracies. ``"min"``: the smallest one is, as for losses.
+        save_interval_steps: The number of steps from one checkpoint to the next, for :meth:`should_save`. None: :meth:`should_save` raises.
+        rank: The number of this process. None: the rank of ``torch.distributed`` if it is initialized, else that of the environment
+            (``RANK``), else 0. If ``rank`` is 0 and these sources give another number, the process claims only with its first :meth:`save`.
+        all_ranks: True: all ranks save. If there are several, ``torch.distributed`` must be initialized, with any backend.
+        patience: The time, in seconds, that a rank waits for another rank in a save of all ranks. Then it raises an error that names
+            the other rank.
+        snapshot_memory: The bytes of host memory that the copy for ``asynchronous=True`` may take. None: as many as the tensors have.
+            Files of a larger state are written before :meth:`save` returns. With ``all_ranks`` these are all files that this rank writes.
+        code: True: each checkpoint records the code that ran. Its file ``code.json`` has the commit of the git repository of the
             program's main file, and the first 256 KiB of ``git diff``, which shows only files that git tracks.
 
     Raises:
-        InvalidArgumentError: An argument makes no sense.
+        InvalidArgumentError: An argument has no valid value, or contradicts another one.
     """
 
     def __init__(
@@ -104,10 +108,14 @@ class Checkpoints:
         self._keep = 0 if keep is None else _arguments.integer("keep", keep, least=1)
         self._keep_every = 0 if keep_every is None else _arguments.integer("keep_every", keep_every, least=1)
         if self._keep_every and not self._keep:
-            raise InvalidArgumentError("keep_every says what remains besides the newest: give keep, too, or neither")
+            raise InvalidArgumentError(
+                "keep_every names checkpoints that remain besides the newest: give keep, too, or neither"
+            )
         self._keep_best = 0 if keep_best is None else _arguments.integer("keep_best", keep_best, least=1)
         if self._keep_best and not self._keep:
-            raise InvalidArgumentError("keep_best says what remains besides the newest: give keep, too, or neither")
+            raise InvalidArgumentError(
+                "keep_best names checkpoints that remain besides the newest: give keep, too, or neither"
+            )
         self._interval = (
             None
             if save_interval_steps is None
@@ -140,12 +148,14 @@ class Checkpoints:
 
     @property
     def uri(self) -> str:
-        """Where they are, ending with '/'."""
+        """The place of the checkpoints, with a '/' at its end."""
         return self._core.uri
 
     def latest(self) -> int | None:
-        """The step of the newest checkpoint, which is the one that was committed last, whether or not another one has a larger step; None if
-        there is none. With ``all_ranks`` that which rank 0 sees, on all ranks.
+        """Returns the step of the newest checkpoint, or None if there is no checkpoint.
+
+        The newest checkpoint is the one that was committed last, even if another one has a larger step. With ``all_ranks``, all
+        ranks get the step that rank 0 sees.
 
         Raises:
             NotFoundError: The bucket does not exist.
@@ -159,13 +169,14 @@ class Checkpoints:
         return step
 
     def steps(self) -> list[int]:
-        """The steps of all checkpoints, in the order in which they were committed; the last one is the newest."""
+        """Returns the steps of all checkpoints in the order in which they were committed. The last one is the newest."""
         self._begin()
         return self._core.steps()
 
     def best(self) -> int | None:
-        """The step of the checkpoint with the best metric (``best_mode``), the newest of equal ones; None if none has a metric. With ``all_ranks``
-        that which rank 0 sees, on all ranks.
+        """Returns the step of the checkpoint with the best metric (``best_mode``), or None if no checkpoint has a metric.
+
+        If several metrics are equal, the newest checkpoint counts. With ``all_ranks``, all ranks get the step that rank 0 sees.
         """
 
         def found() -> int | None:
@@ -176,11 +187,18 @@ class Checkpoints:
         return step
 
     def should_save(self, step: int) -> bool:
-        """Says if a checkpoint is due: the step is a multiple of ``save_interval_steps``, and not 0. Asks nothing but the step, so that all ranks
-        are told the same::
+        """Says if a checkpoint is due: the step is a multiple of ``save_interval_steps``, and not 0.
+
+        The answer depends only on the step, so that all ranks get the same one::
 
             if ckpt.should_save(step):
                 ckpt.save(step, {"model": model.state_dict(), "loader": loader.state_dict()})
+
+        Args:
+            step: The number of the step, from 0.
+
+        Raises:
+            UsageError: The object has no ``save_interval_steps``.
         """
         if self._interval is None:
             raise UsageError("should_save is for Checkpoints with save_interval_steps")
@@ -196,28 +214,29 @@ class Checkpoints:
         map_location: Any = None,
         allow_pickle: bool = False,
     ) -> Any:
-        """The state of a checkpoint, the newest unless ``step`` is given. All bytes that are read are verified, and no others are read.
+        """Returns the state of a checkpoint. Only the needed bytes are read, and all of them are verified.
 
-        Tensors of torch come back as such, on the CPU unless ``map_location`` says otherwise (as arrays if torch is not installed).
-        With ``into`` they are read straight into tensors that exist::
+        Tensors of torch are returned as tensors, on the CPU unless ``map_location`` names another device. If torch is not installed,
+        they are returned as arrays. With ``into`` they are read directly into existing tensors::
 
             ckpt.load(into={"model": model.state_dict()}, only=["model"])
 
         Args:
-            step: Which one. None: the newest.
-            into: A state like the one that was saved, or items of its top. Its tensors and arrays are filled and returned; of DTensors each rank
-                reads its own part, whatever world has saved them. Names, types and shapes must be those of the checkpoint. What is
-                not in it at the top, and what is no tensor in it, is returned as without ``into``.
-            only: The names of the items of the top that are wanted, such as ``["model"]``.
-            map_location: A device of torch, such as ``"cuda"``: where tensors come that are not in ``into``.
-            allow_pickle: Whether to read what was saved with ``allow_pickle=True``. Whoever can write the checkpoint can then run any
-                code in this process.
+            step: The step of the checkpoint. None: the newest one.
+            into: A state like the one that was saved, or items of its top. Its tensors and arrays are filled and returned. For DTensors,
+                each rank reads its own part, for every number of ranks that saved. Names, types and shapes must be those of the
+                checkpoint. Items that it lacks at the top, and values that are not tensors, are returned as without ``into``. None: no
+                tensors are filled.
+            only: The names of the items of the top to load, such as ``["model"]``. None: all.
+            map_location: A device of torch, such as ``"cuda"``, for tensors that are not in ``into``. None: the CPU.
+            allow_pickle: True: read values that were saved with ``allow_pickle=True``. Everyone who can write the checkpoint can then run
+                any code in this process.
 
         Raises:
             NotFoundError: There is no checkpoint (of this step).
             DamagedDataError: Bytes are not those that were saved; another step may be whole.
-            InvalidArgumentError: The checkpoint holds pickles; ``into`` does not fit; or there is no item that ``only`` names. If an error
-                comes, tensors of ``into`` may have been filled.
+            InvalidArgumentError: The checkpoint holds pickles; ``into`` does not fit; or there is no item that ``only`` names. After an
+                error, tensors of ``into`` may have been filled.
         """
         allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
         wanted = None if only is None else _arguments.texts("only", only, "a list of names")
@@ -229,21 +248,35 @@ class Checkpoints:
         return self._read(step, read)
 
     def describe(self, step: int | None = None) -> Any:
-        """The state of a checkpoint with the type (as safetensors names it) and shape of each tensor in its place: ``("F32", (4, 2))``. Nothing else
-        is read, and nothing is unpickled.
+        """Returns the state of a checkpoint with a pair of type and shape in place of each tensor: ``("F32", (4, 2))``.
+
+        Types have the names of safetensors. The tensors are not read, and nothing is unpickled.
 
         Args:
-            step: Which checkpoint. None: the newest.
+            step: The step of the checkpoint. None: the newest one.
+
+        Raises:
+            NotFoundError: There is no checkpoint (of this step).
         """
         return self._read(step, lambda found: Restore(found, allow_pickle=False).describe())
 
     def load_per_rank(self, step: int | None = None, *, rank: int | None = None, allow_pickle: bool = False) -> Any:
-        """What a rank has given as ``per_rank=`` of :meth:`save`; None if there is nothing, as if the world was smaller then.
+        """Returns the state that a rank gave as ``per_rank=`` of :meth:`save`::
+
+            own = ckpt.load_per_rank()
+            if own is not None:
+                millrace.set_rng_state(own["rng"])
+
+        The result is None if the rank gave no state, for example because fewer ranks saved.
 
         Args:
-            step: Which checkpoint. None: the newest.
-            rank: Which rank. None: this one.
-            allow_pickle: As of :meth:`load`.
+            step: The step of the checkpoint. None: the newest one.
+            rank: The number of the rank. None: this one.
+            allow_pickle: As for :meth:`load`.
+
+        Raises:
+            NotFoundError: There is no checkpoint (of this step).
+            DamagedDataError: Bytes are not those that were saved.
         """
         allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
         number = self._rank if rank is None else _arguments.integer("rank", rank, least=0)
@@ -267,30 +300,32 @@ class Checkpoints:
         asynchronous: bool = False,
         allow_pickle: bool = False,
     ) -> None:
-        """Saves a state, which is then the newest checkpoint, in place of an earlier one of the same step.
+        """Saves a state as the newest checkpoint. It replaces an earlier checkpoint of the same step.
 
-        Tensors that lie in the memory of the host are written from there, without a copy. Those on devices, and small ones, are copied a piece of 8 MiB at
-        a time: 64 MiB at most, or a whole tensor of the host that is not contiguous.
+            ckpt.save(step, {"model": model.state_dict(), "loader": loader.state_dict()}, metric=accuracy)
+
+        Tensors in the memory of the host are written from there, without a copy. Tensors on devices, and small ones, are copied in pieces
+        of 8 MiB. These copies take at most 64 MiB, or the size of a tensor on the host that is not contiguous.
 
         Args:
-            step: 0 to 999,999,999,999; usually the steps done so far. It may be less than that of the newest.
-            state: Dicts, lists, tuples, sets, strings, bytes, numbers, None, tensors of torch and arrays of numpy; usually a dict of
-                what ``state_dict()`` returns. With ``all_ranks`` it has the same tensors on all ranks, which write a part each; DTensors are
-                stored whole, each rank writing what it has. Of the rest, that of rank 0 is stored.
-            metric: A number that tells how good the model is, such as its accuracy: for ``keep_best`` and :meth:`best`. That of rank 0 counts. One
-                that is NaN or infinite counts as none.
-            per_rank: Another state, of this rank alone, such as ``{"rng": millrace.rng_state()}``. :meth:`load_per_rank` returns it. Without
-                ``all_ranks`` only that of rank 0 is stored.
-            asynchronous: Copies all tensors, returns, and writes the copy while the training goes on. The next call of any method, or
-                :meth:`wait`, raises what went wrong. A save waits for the one before, so that there is one copy at most, of at most ``snapshot_memory``
-                bytes; its memory is kept for the next one.
-            allow_pickle: Whether to pickle what is neither plain data nor a tensor.
+            step: 0 to 999,999,999,999; usually the number of steps so far. It may be less than the step of the newest checkpoint.
+            state: Dicts, lists, tuples, sets, strings, bytes, numbers, None, tensors of torch and arrays of numpy. Usually it is a dict of
+                the results of ``state_dict()``. With ``all_ranks`` it has the same tensors on all ranks, and each rank writes a part of
+                them. DTensors are stored whole: each rank writes its own shard. All other values are stored from rank 0.
+            metric: A number that measures the quality of the model, such as its accuracy, for ``keep_best`` and :meth:`best`. The number of
+                rank 0 counts. None, NaN and infinite numbers: the checkpoint has no metric.
+            per_rank: Another state, which belongs to this rank alone, such as ``{"rng": millrace.rng_state()}``. :meth:`load_per_rank`
+                returns it. Without ``all_ranks`` only the one of rank 0 is stored. None: no such state.
+            asynchronous: True: copy all tensors, return, and write the copy while the training continues. The next call of any method, or
+                :meth:`wait`, raises the error of a failed save. A save waits for the one before. So there is one copy at most, of at most
+                ``snapshot_memory`` bytes, and its memory is kept for the next one.
+            allow_pickle: True: pickle values that are neither plain data nor tensors. False: such a value raises InvalidArgumentError.
 
         Raises:
-            InvalidArgumentError: Something in the state cannot be stored; the message says where it is. Nothing was written.
-            MismatchError: Another process has claimed the checkpoints: this one must stop. Or the tensors differ between ranks.
-            UnavailableError: The store kept failing, or a rank did not come. The checkpoints are what they were, unless the message says that it
-                is not known.
+            InvalidArgumentError: Something in the state cannot be stored; the message names its place. Nothing was written.
+            MismatchError: Another process has claimed the checkpoints, so that this one must stop. Or the tensors differ between ranks.
+            UnavailableError: The store kept failing, or a rank did not answer. The checkpoints are unchanged, unless the message says
+                that this is not known.
         """
         step = _arguments.integer("step", step, least=0)
         number = _best_checkpoints.checked(metric)
@@ -306,7 +341,7 @@ class Checkpoints:
                 self._is_saving = nested
 
     def _retention(self, step: int, metric: float | None) -> Retention:
-        """Once this step is committed, with that metric."""
+        """Returns the rules of retention that apply once this step is committed with that metric."""
         best = self._metrics.best(self._keep_best, (step, metric)) if self._keep_best else []
         return self._keep, self._keep_every, best
 
@@ -319,7 +354,7 @@ class Checkpoints:
         snapshot: Snapshot | None,
         allow_pickle: bool,
     ) -> None:
-        """``snapshot``: of an asynchronous save."""
+        """Saves a state. An asynchronous save has a ``snapshot``."""
         if self._meeting is not None:
             self._save_together(self._meeting, step, state, metric, per_rank, snapshot, allow_pickle)
             return
@@ -351,7 +386,7 @@ class Checkpoints:
             raise
 
     def _beside(self, metric: float | None) -> dict[str, bytes]:
-        """Small files beside the state."""
+        """Returns the small files that are stored beside the state."""
         beside = {} if self._code is None else {_code_version.NAME: self._code}
         if metric is not None:
             beside[_best_checkpoints.NAME] = _best_checkpoints.as_file(metric)
@@ -386,12 +421,12 @@ class Checkpoints:
         self._in_background(lambda: save_together(self._core, saving, step, work, retention))
 
     def _in_background(self, call: Callable[[], None], begun: _core.CheckpointSave | None = None) -> None:
-        """``begun``: what is abandoned if the call does not come to run."""
+        """Runs the call in the background. If the call never runs, the save ``begun`` is abandoned."""
         background = BackgroundSave(call)
         try:
             with self._lock:
-                # For a save of the handler of a signal, which may come again and again. None comes between the last look and the assignment
-                # (CPython looks for signals at calls and jumps back, since 3.10); one that comes later finds this save.
+                # The handler of a signal may save, again and again. No signal comes between the last look and the assignment, since
+                # CPython looks for signals at calls and jumps back (since 3.10). A signal that comes later finds this save.
                 while self._background is not None:
                     self.wait()
                 self._background = background
@@ -406,25 +441,28 @@ class Checkpoints:
             raise
 
     def wait(self) -> None:
-        """Returns when the last save is committed; raises what went wrong with it. Call it at the end of a training."""
+        """Returns when the last save is committed, or raises its error. Call it at the end of a training."""
         with self._lock:
             background = self._background
         if background is None:
             return
-        background.join()  # if a signal interrupts it, the save goes on, and the next call waits for it
+        background.join()  # if a signal interrupts it, the save continues, and the next call waits for it
         with self._lock:
             if self._background is background:
                 self._background = None
         background.raise_error()
 
     def claim(self) -> int:
-        """Makes this process the only one that may commit, and removes what killed processes have left half written.
+        """Makes this process the only one that may commit, and removes incomplete files that killed processes have left.
 
-        For jobs that something else than ``millrace run`` restarts: call it at the start, on rank 0, before :meth:`latest`. On other
-        ranks it does nothing.
+        A job that ``millrace run`` restarts does not need it. In other jobs, call it at the start, on rank 0, before :meth:`latest`.
+        On other ranks it does nothing::
+
+            ckpt.claim()
+            step = ckpt.latest()
 
         Returns:
-            The number of the claim, which is greater than those of all before; 0 on other ranks.
+            The number of the claim, which is greater than the numbers of all earlier claims; 0 on other ranks.
         """
         self.wait()
         epoch = self._core.claim() if self._rank == 0 else 0
@@ -445,7 +483,10 @@ class Checkpoints:
         return self._core.find(None if step is None else _arguments.integer("step", step, least=0))
 
     def _read(self, step: int | None, read: Callable[[_core.Checkpoint], Any]) -> Any:
-        """What ``read`` makes of a checkpoint. A training that goes on elsewhere may remove it meanwhile: then of its successor."""
+        """Returns the result of ``read`` for a checkpoint.
+
+        Another process that still trains may remove the checkpoint meanwhile. Then its successor is read.
+        """
         for _ in range(_MOST_LOOKS - 1):
             found = self._found(step)
             try:
@@ -462,7 +503,7 @@ class Checkpoints:
             return False
 
     def _as_rank_0_says(self, ask: Callable[[], Any]) -> Any:
-        """What rank 0 is told; without a meeting each rank asks for itself."""
+        """Returns the answer that rank 0 gets. Without a meeting, each rank asks for itself."""
         if self._meeting is None:
             self._begin()
             return ask()
@@ -484,12 +525,12 @@ class Checkpoints:
 
 
 class _Work:
-    """The files of one rank, of the state of all and of its own."""
+    """The files that one rank writes: its part of the common state, and its own state."""
 
     def __init__(
         self, state: Any, per_rank: Any, rank: int, world: int, beside: dict[str, bytes], allow_pickle: bool
     ) -> None:
-        """``beside``: small files that are no part of the state."""
+        """``beside`` holds small files that are not part of the state."""
         self._state = _state.Encoded(state, allow_pickle=allow_pickle)
         self._shards, self._chunks = self._state.files(rank, world)
         if per_rank is not None:
@@ -501,8 +542,10 @@ class _Work:
         _tensors.finish_devices(piece for _, pieces in self._shards for piece in pieces)
 
     def copy(self, snapshot: Snapshot) -> _state.Shards:
-        """From then on the tensors of the caller may change, but for those of the files returned, which must be written before, and are no longer
-        among the others."""
+        """Copies the tensors, so that the caller may change them.
+
+        The returned files were not copied. They must be written before their tensors change, and they are no longer part of ``shards``.
+        """
         self._shards, rest = snapshot.copy(self._shards)
         return rest
 
@@ -517,7 +560,7 @@ class _Work:
         return [*files, self._state.state_file(chunks)]
 
     def all_shards(self) -> _state.Shards:
-        """If there is one rank only."""
+        """Returns all files, if there is only one rank."""
         return [*self._shards, *self.last_shards([self._chunks])]
 
 
@@ -525,7 +568,7 @@ def _rank_group(rank: int) -> str:
     return f"rank-{rank:05}"
 
 
-_opened: dict[str, int] = {}  # how many Checkpoints with a meeting there were of a URI: their messages are apart
+_opened: dict[str, int] = {}  # the Checkpoints with a meeting so far, by URI: it keeps their messages apart
 
 
 def _meeting(uri: str, rank: int, world: int, patience: float) -> Meeting:

@@ -1,4 +1,4 @@
-"""Which code a program runs: the commit of its git repository, and what was changed since."""
+"""The version of a program's code: the commit of its git repository, and the changes since."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _SECONDS = 20
 
 
 def code_version(folder: str | None = None) -> bytes:
-    """JSON: ``commit``, ``diff`` of the files that git tracks (none that it does not: no data, no keys that are ignored), ``truncated``.
+    """Returns JSON with ``commit``, ``diff`` and ``truncated``.
+
+    The diff has only files that git tracks. So it has no data, and no keys in ignored files.
 
     Args:
-        folder: Somewhere in the repository. None: where the program's main file is, or the working directory.
+        folder: A folder in the repository. None: the folder of the program's main file, or the working directory.
     """
     if folder is None:
         main = getattr(sys.modules.get("__main__"), "__file__", None)

@@ -1,4 +1,4 @@
-"""The commands that prepare data, as functions: each runs the program ``millrace``, and returns what its ``--json`` tells."""
+"""The commands that prepare data, as functions. Each runs the program ``millrace``, and returns the output of its ``--json``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from ._progress_line import ProgressLine
 
 Uri = Union[str, "os.PathLike[str]"]
 Progress = Union[bool, Callable[[str, int, int], object], None]
-"""None: a line on stderr if that is a terminal; True or False: a line, or none; or a function of the kind of work, what is done and the total,
-which is 0 as long as nobody knows it."""
+"""The option ``progress``. None: a line on stderr if that is a terminal. True or False: a line, or no line.
+
+Or a function of the kind of work, the amount done, and the total. The total is 0 as long as it is not known."""
 
 _READ_BYTES = 65536
 
 
 def program() -> str:
-    """The command `millrace`: that of the package, or the one that PATH has."""
+    """Returns the path of the command ``millrace``: the one of the package, or the one in PATH."""
     own = pathlib.Path(__file__).parent / "bin" / "millrace"
     found = os.environ.get("MILLRACE_BIN") or (str(own) if own.exists() else shutil.which("millrace"))
     if found is None:
@@ -61,41 +62,45 @@ def pack(
     dtype: Any = None,
     progress: Progress = None,
 ) -> dict[str, Any]:
-    """Writes a data set as shards: ``millrace.pack("s3://bucket/raw", "s3://bucket/train", resize=256)``; as ``millrace pack`` (docs/pack.md).
+    """Writes a data set as shards, as ``millrace pack`` does (docs/pack.md).
 
-    After an interruption the same call continues with the rest. Parquet is read by this Python, which needs pyarrow for it.
+        result = millrace.pack("s3://bucket/raw", "s3://bucket/train", resize=256)
+        print(result["samples"], result["shards"])
+
+    After an interruption, the same call continues with the rest. Parquet is read by this Python, which needs pyarrow for it.
 
     Args:
         source: A data set of any kind, compressed shards, or Parquet files; or a list of these.
         destination: An empty folder or prefix.
         format: ``"tar"`` (WebDataset), ``"tfrecord"``, ``"recordio"`` (MXNet) or ``"mds"`` (MosaicML).
-        shard_size: Largest size of a shard, in bytes or as ``"256MiB"``.
-        shuffle, seed: Samples are shuffled; another seed gives another order.
-        class_map: A file with the numbers of the class folders.
-        labels: A file with the labels of the samples, as :class:`Labels` says; or its URI.
-        fields: The fields that are packed, or their new names: ``{"image": "jpg", "label": "cls"}``. Empty: all.
-        resize: Images whose shorter side has more pixels are resized to so many there.
-        quality: That of the JPEGs that ``resize`` makes, 1 to 100.
-        jpeg_tiles: JPEGs get restart markers, so that crops are decoded faster.
-        part: ``"2/8"``: only that share of the shards, for several machines.
-        skip_bad: Samples that are damaged are left out, and named in the result.
-        scratch: A folder for what is unpacked first.
-        memory: Budget for buffers.
-        force: Begins from the start, in place of what is at the destination.
-        tokenizer: A ``tokenizer.json``, or a tokenizer of the package ``tokenizers`` or a fast one of ``transformers``. The source are texts then
-            (``.jsonl``, ``.txt``, ``.parquet``, also with ``.gz`` and ``.zst``), and become token files for ``Loader(tokens=...)`` (docs/tokens.md). The options
-            that follow are for it; ``skip_bad`` and ``force`` are, too.
-        text_field: The member or column with the text. None: ``"text"``; ``"a.b"`` is a member of a member.
-        bos, eos: Tokens that begin and end each document, such as ``"<|endoftext|>"``. None: none.
-        dtype: How tokens are stored. None: ``"uint16"`` if the vocabulary has at most 65,536 of them, else ``"int32"``.
-        progress: None: a line on stderr if that is a terminal. True or False: a line, or none. Or a function of the kind of work, what is done and
-            the total (0 if it is not known), in bytes or samples, called about ten times a second.
+        shard_size: The maximum size of a shard, in bytes or as ``"256MiB"``. Only a larger single sample exceeds it.
+        shuffle: True: shuffle the samples. False: keep their order.
+        seed: The seed of the shuffle. Another seed gives another order. None: 0.
+        class_map: A file with the numbers of the class folders. None: their places in bytewise order.
+        labels: A file with the labels of the samples, as a :class:`Labels` or a URI. None: the labels of the source.
+        fields: The fields to pack, or their new names: ``{"image": "jpg", "label": "cls"}``. Empty: all fields.
+        resize: The maximum of an image's shorter side, in pixels. Larger images are resized to it. None: images are not resized.
+        quality: The quality of the JPEGs that ``resize`` makes, 1 to 100. None: 90.
+        jpeg_tiles: True: add restart markers to JPEGs, so that crops are decoded faster.
+        part: ``"2/8"``: write only that part of the shards, for several machines. None: write all.
+        skip_bad: True: leave out damaged samples, and name them in the result. False: a damaged sample is an error.
+        scratch: A folder in which files are unpacked first. None: the cache folder.
+        memory: A budget for buffers, in bytes or as ``"4GiB"``. None: half of the memory.
+        force: True: begin from the start, and replace the shards at the destination.
+        tokenizer: A ``tokenizer.json``, a tokenizer of the package ``tokenizers``, or a fast one of ``transformers``. The source then consists
+            of texts (``.jsonl``, ``.txt``, ``.parquet``, also with ``.gz`` and ``.zst``). They become token files for ``Loader(tokens=...)``
+            (docs/tokens.md). The options that follow belong to it, and also ``skip_bad`` and ``force``. None: the source has samples.
+        text_field: The member or column with the text. ``"a.b"`` is a member of a member. None: ``"text"``.
+        bos, eos: Tokens that begin and end each document, such as ``"<|endoftext|>"``. None: no such token.
+        dtype: The type in which tokens are stored. None: ``"uint16"`` if the vocabulary has at most 65,536 tokens, else ``"int32"``.
+        progress: None: show a line on stderr if that is a terminal. True or False: show a line, or no line. Or a function of the kind of
+            work, the amount done and the total (0 if it is not known), in bytes or samples. It is called about ten times a second.
 
     Returns:
         The result of ``--json``: ``samples``, ``shards``, ``bytes``, ``skipped`` and others.
 
     Raises:
-        InvalidArgumentError: An option makes no sense. Other errors are those of :class:`Dataset`.
+        InvalidArgumentError: An option has no valid value, or contradicts another one. Other errors are those of :class:`Dataset`.
     """
     if tokenizer is not None:
         return _pack_text(source, destination, tokenizer, text_field, bos, eos, dtype, skip_bad, force, progress)
@@ -141,22 +146,29 @@ def index(
     memory: int | str | None = None,
     progress: Progress = None,
 ) -> dict[str, Any]:
-    """Builds the index of a data set, or brings it up to date: only new and changed objects are read; as ``millrace index``.
+    """Builds the index of a data set, or updates it, as ``millrace index`` does. Only new and changed objects are read.
+
+        result = millrace.index("s3://bucket/train")
+        print(result["samples"], result["index"])
 
     Args:
-        uri: That of the data set, or a list.
-        tokens: ``"LENGTH"`` or ``"LENGTH:TYPE"``: ``.npy`` and ``.bin`` files are arrays of tokens.
-        path_column, label_column, csv_quotes: As of :class:`Dataset`.
-        classes: Files that hold the classes of raw objects are read (``1.cls`` beside ``1.jpg``).
-        checksums: Raw objects are read as a whole, and the index has a checksum of each sample.
-        full: Everything is read.
-        skip_bad: The samples of corrupt shards are left out from the bad place on.
-        part: ``"2/8"``: only every 8th shard is read, for 8 machines that share the work. The part that ends last completes the index.
-        output: Where the index is written, in place of where it is looked for.
-        memory, progress: As of :func:`pack`.
+        uri: The URI of the data set, or a list of URIs.
+        tokens: ``"LENGTH"`` or ``"LENGTH:TYPE"``: ``.npy`` and ``.bin`` files are arrays of tokens. None: they are not.
+        path_column, label_column, csv_quotes: As for :class:`Dataset`.
+        classes: True: read the files that hold the classes of raw objects (``1.cls`` beside ``1.jpg``).
+        checksums: True: read raw objects as a whole, so that the index has a checksum of each sample.
+        full: True: read everything again.
+        skip_bad: True: leave out the samples of a corrupt shard from the damaged place on. False: such a shard is an error.
+        part: ``"2/8"``: read only every 8th shard, for 8 machines that share the work. The part that ends last completes the index. None:
+            read all shards.
+        output: The object to which the index is written. None: the place where Millrace looks for it.
+        memory, progress: As for :func:`pack`.
 
     Returns:
         The result of ``--json``: ``samples``, ``objects``, ``fields``, ``index``, ``warnings``, ``damaged`` and others.
+
+    Raises:
+        InvalidArgumentError: An option has no valid value. Other errors are those of :class:`Dataset`.
     """
     options = _options(
         tokens=tokens,
@@ -182,13 +194,22 @@ def inspect(
     samples: int | None = None,
     progress: Progress = None,
 ) -> dict[str, Any]:
-    """Tells what a data set holds: counts, fields, sizes, classes, suspicious samples; as ``millrace inspect`` (docs/inspect.md).
+    """Returns a description of a data set, as ``millrace inspect`` does: counts, fields, sizes, classes, suspicious samples.
+
+        found = millrace.inspect("s3://bucket/train", decode=1000)
 
     Args:
-        uri: That of the data set, or a list.
-        decode: So many samples are read and decoded, or ``"all"``, to find those that are damaged.
-        preview: A PNG file that gets a contact sheet of ``samples`` samples.
-        progress: As of :func:`pack`.
+        uri: The URI of the data set, or a list of URIs.
+        decode: The number of samples to read and decode, or ``"all"``, to find damaged ones. None: only the index is read.
+        preview: A PNG file for a contact sheet of samples. None: no contact sheet.
+        samples: The number of samples on the contact sheet. None: 24.
+        progress: As for :func:`pack`.
+
+    Returns:
+        The result of ``--json`` (docs/inspect.md).
+
+    Raises:
+        InvalidArgumentError: An option has no valid value. Other errors are those of :class:`Dataset`.
     """
     options = _options(preview=preview, samples=samples)
     if decode is not None:
@@ -205,13 +226,24 @@ def sync(
     include: Sequence[str] = (),
     progress: Progress = None,
 ) -> dict[str, Any]:
-    """Makes one place like another, and brings indexes along: copies what is missing, newer or of another size; as ``millrace sync``.
+    """Copies objects from one place to another, as ``millrace sync`` does, and copies their indexes, too.
+
+        millrace.sync("s3://bucket/train", "/data/train", exclude=["*.tmp"])
+
+    An object is copied if the target does not have it, or if the source's is newer or has another size.
 
     Args:
         source, target: Prefixes or folders.
-        delete: Objects that the source does not have are removed from the target.
-        exclude, include: Patterns of paths below the source; of several that match, the last one counts, and ``include`` comes last.
-        progress: As of :func:`pack`.
+        delete: True: remove objects from the target that the source does not have.
+        exclude, include: Patterns of paths below the source. If several match, the last one counts; ``include`` comes after ``exclude``.
+        progress: As for :func:`pack`.
+
+    Returns:
+        The result of ``--json``: ``copied``, ``bytes``, ``removed``, ``failed`` and others.
+
+    Raises:
+        NotFoundError: The source does not exist.
+        AccessDeniedError: The store refuses these credentials.
     """
     options = _options(delete=delete)
     for name, patterns in (("--exclude", exclude), ("--include", include)):
@@ -274,7 +306,7 @@ def _options(**values: Any) -> list[str]:
 
 
 class _Told:
-    """Takes what a command tells while it runs: progress, which is passed on, and errors."""
+    """Receives the reports of a running command: progress, which it forwards, and errors."""
 
     def __init__(self, command: str, progress: Progress) -> None:
         self._progress = progress if callable(progress) else None
@@ -337,7 +369,7 @@ def _run(command: str, places: list[str], options: list[str], progress: Progress
 
 
 def _listen(process: subprocess.Popen[bytes], report: IO[bytes], told: _Told) -> tuple[bytes, bytes]:
-    """All that it writes on stdout and stderr."""
+    """Returns all that the process writes on stdout and stderr."""
     assert process.stdout is not None and process.stderr is not None
     written: dict[IO[bytes], list[bytes]] = {process.stdout: [], process.stderr: []}
     with selectors.DefaultSelector() as selector:
@@ -358,7 +390,7 @@ def _listen(process: subprocess.Popen[bytes], report: IO[bytes], told: _Told) ->
 def _last_object(command: str, out: bytes) -> dict[str, Any]:
     lines = out.splitlines()
     if not lines:
-        raise InternalError(f"millrace {command} has told nothing")
+        raise InternalError(f"millrace {command} has printed no result")
     found: dict[str, Any] = json.loads(lines[-1])
     return found
 

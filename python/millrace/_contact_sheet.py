@@ -1,4 +1,4 @@
-"""Data sets and batches as notebooks show them: a table of what there is, and small pictures."""
+"""Data sets and batches as notebooks show them: a table of fields, and small pictures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ _TEXT = 60  # characters of a value
 class ContactSheet:
     """A batch as a notebook shows it: the names, types and shapes of its arrays, and its first images with their keys and labels.
 
-    ``millrace.ContactSheet(batch)`` as the last line of a cell is enough; ``.html`` is the page, which refers to nothing outside itself.
+        millrace.ContactSheet(loader.peek())
+
+    As the last line of a cell, this shows the sheet. ``.html`` is the page, which refers to nothing outside itself.
+
+    Args:
+        batch: A batch of a Loader, or a dict of arrays.
+        title: A heading. ``""``: no heading.
     """
 
     def __init__(self, batch: Mapping[str, Any], title: str = "") -> None:
@@ -33,7 +39,7 @@ class ContactSheet:
 
 
 def page_of_text(title: str, lines: Sequence[tuple[str, str]], batch: Mapping[str, Any] | None = None) -> str:
-    """A title, lines of names and values, and the images of a batch."""
+    """Returns a page with a title, lines of names and values, and the images of a batch."""
     return _page(title, _table(lines), "" if batch is None else _pictures(batch))
 
 
@@ -98,7 +104,7 @@ def _short(value: Any) -> str:
 
 
 def _as_images(values: Any) -> npt.NDArray[np.uint8] | None:
-    """``[B, H, W, 1 or 3]`` of numbers from 0 to 255, small; None if these are no images."""
+    """Returns small images ``[B, H, W, 1 or 3]`` of numbers from 0 to 255, or None if the values are not images."""
     if not hasattr(values, "shape") or len(values.shape) not in (3, 4) or not len(values):
         return None
     array = np.asarray(_on_host(values[:_PICTURES]))
@@ -125,7 +131,7 @@ def _on_host(values: Any) -> Any:
 
 
 def _stretched(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Normalised pixels, whose mean and deviation are not known here, from the darkest to the brightest."""
+    """Scales normalized pixels from the darkest to the brightest, since their mean and deviation are not known here."""
     image = np.nan_to_num(image, posinf=0.0, neginf=0.0)
     low, high = float(image.min()), float(image.max())
     return ((image - low) * (255 / (high - low) if high > low else 0)).astype(np.uint8)

@@ -1,7 +1,7 @@
 """Containers of Python's library in a state (_state.py): Counter, defaultdict, deque, Namespace, namedtuples, dataclasses of numbers. Nothing is pickled.
 
-A class is named by its module and its name. Reading looks for it among the modules that the program has imported, and imports none; a dataclass
-is made without calling its code. So a checkpoint chooses between classes of the same fields, and runs nothing.
+A class is named by its module and its name. Reading looks for it among the modules that the program has imported, and imports no others. A
+dataclass is made without calling its code. So a checkpoint can only choose between classes with the same fields, and runs no code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Encode = Callable[[Any, Any], Any]  # a value and its key or number below this o
 
 
 def encoded(value: Any, encode: Encode) -> dict[str, Any] | None:
-    """The members of the JSON object of a container, without its tag's key: {"": tag, ...}. None if it is none of these."""
+    """Returns the members of the JSON object of a container, without its tag's key: {"": tag, ...}. Returns None for other values."""
     kind = type(value)
     if kind in (collections.Counter, collections.defaultdict):
         factory = getattr(value, "default_factory", None)
@@ -62,7 +62,7 @@ def encoded(value: Any, encode: Encode) -> dict[str, Any] | None:
 
 
 def decoded(tag: str, node: dict[str, Any], decode: Encode, *, plain: bool, where: str) -> Any:
-    """The container that ``node`` describes. With ``plain`` a dict or tuple takes its place, which any program can read."""
+    """Returns the container that ``node`` describes. With ``plain``, returns a dict or tuple instead, which all programs can read."""
     if tag in ("Counter", "defaultdict"):
         keys = [decode(key, None) for key, _ in node["of"]]
         items = {key: decode(item, key) for key, (_, item) in zip(keys, node["of"])}
@@ -114,14 +114,14 @@ def _unknown(where: str, tag: str, module: str, name: str, fields: list[str]) ->
 
 
 def lacking(found: str, what: str, module: str) -> InvalidArgumentError:
-    """The error of a value whose class the program has not imported, or has in another version."""
+    """Returns the error for a value whose class the program has not imported, or has in another version."""
     return InvalidArgumentError(
         f"{found}, and the program has no {what}; import {module} in the version that saved it, or load the rest by only=[...]"
     )
 
 
 def class_of(module: str, name: str) -> Any:
-    """The class of an imported module; None if there is none."""
+    """Returns a class of an imported module, or None if it does not exist."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = vars(found).get(part) if hasattr(found, "__dict__") else None
@@ -146,13 +146,13 @@ def _is_plain_dataclass(kind: Any) -> bool:
     own = ("__reduce__", "__reduce_ex__", "__setstate__", "__new__", "__del__")
     if not all(_is_of_library(kind, name) for name in own):
         return False
-    # A field that is a property or the like would be set by code of the class.
+    # If a field is a property, for example, code of the class would set it.
     places = [inspect.getattr_static(kind, field.name, None) for field in dataclasses.fields(kind)]
     return all(isinstance(place, types.MemberDescriptorType) or not hasattr(type(place), "__set__") for place in places)
 
 
 def _is_of_library(kind: type, name: str) -> bool:
-    """Returns True for a method that is that of objects, or that dataclass(frozen=True, slots=True) makes."""
+    """Returns True for a method that all objects have, or that dataclass(frozen=True, slots=True) makes."""
     method = getattr(kind, name, None)
     return method is getattr(object, name, None) or (
         name == "__setstate__" and getattr(method, "__module__", None) == dataclasses.__name__

@@ -1,4 +1,4 @@
-"""Threads for calls that wait for a store, which nothing waits for when a program ends."""
+"""Threads for calls that wait for a store. A program that ends does not wait for them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, Callable
 
 
 class DaemonThreads:
-    """Up to ``most`` threads, made when needed; those of a fork are its own.
+    """Up to ``most`` threads, which are started when needed. A forked process starts threads of its own.
 
-    ``concurrent.futures`` and asyncio's executors join their threads when a program ends, so that Ctrl-C would wait for a store that is silent.
+    ``concurrent.futures`` and asyncio's executors join their threads when a program ends.
+    With them, Ctrl-C would wait for a store that does not answer.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,7 +28,7 @@ class DaemonThreads:
         self._process = os.getpid()
 
     def run(self, task: Callable[[], None]) -> None:
-        """Soon, in some thread. The task must not raise."""
+        """Runs a task soon, in one of the threads. The task must not raise."""
         if self._process != os.getpid():
             self._begin()
         with self._lock:
@@ -45,7 +46,7 @@ class DaemonThreads:
                 self._unfinished -= 1
 
     def map(self, function: Callable[[Any], Any], items: list[Any]) -> list[Any]:
-        """What the function returns, or the exception that it raises, for each item in its order."""
+        """Returns, for each item in its order, the function's result or the exception that it raised."""
         results: list[Any] = [None] * len(items)
         ended: SimpleQueue[None] = SimpleQueue()  # whose wait Ctrl-C may interrupt
 
@@ -63,7 +64,10 @@ class DaemonThreads:
         return results
 
     async def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """What the function returns, without blocking the loop. A caller that is cancelled goes on at once, and the function to its end."""
+        """Returns the function's result without blocking the event loop.
+
+        If the caller is cancelled, it continues at once, and the function still runs to its end.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 

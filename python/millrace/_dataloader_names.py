@@ -17,8 +17,8 @@ _NO_EFFECT = {
     "num_workers": "it needs no worker processes",
     "persistent_workers": "it needs no worker processes",
     "prefetch_factor": "it reads ahead as far as memory= allows",
-    "pin_memory": "device='cuda' pins what it sends",
-    "pin_memory_device": "device= says where batches go, and pins what it sends",
+    "pin_memory": "device='cuda' pins the memory that it sends",
+    "pin_memory_device": "device= names the device, and pins the memory that it sends",
     "in_order": "batches always come in order",
 }
 _SAMPLER = (
@@ -73,22 +73,22 @@ def check(given: Mapping[str, Any]) -> None:
 
 
 def _remedy(name: str, value: Any) -> str:
-    """That for the class of a sampler, or for the argument."""
+    """Returns the remedy for the class of a sampler, or for the argument."""
     own = [_SAMPLERS[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in _SAMPLERS]
     return own[0] if own else _REFUSED[name]
 
 
 def attribute(loader: Any, name: str) -> Any:
-    """An argument of a DataLoader is an attribute of it, too: what the Loader was given for it. AttributeError if there is none."""
+    """Returns the value of an argument, since arguments of a DataLoader are also its attributes. Raises AttributeError for other names."""
     if name in _NO_ATTRIBUTE:
         raise AttributeError(f"a millrace.Loader has no {name}: {_NO_ATTRIBUTE[name]}")
     if name not in (*_NO_EFFECT, *_REFUSED, "collate_fn", "multiprocessing_context"):
-        object.__getattribute__(loader, name)  # raises as Python words it
+        object.__getattribute__(loader, name)  # raises Python's own error
     return object.__getattribute__(loader, "_given")[name]
 
 
 def advice_of_data(data: Any) -> str:
-    """The remedy in the error that refuses one of torch's data sets. Empty for anything else."""
+    """Returns the remedy for the error that refuses one of torch's data sets. It is empty for all else."""
     if isinstance(data, (str, bytes)) or not (hasattr(data, "__getitem__") or hasattr(data, "__iter__")):
         return ""
     if hasattr(data, "indices") and hasattr(data, "dataset"):  # torch's Subset
@@ -109,7 +109,7 @@ def advice_of_data(data: Any) -> str:
 
 
 def last_batch(last: str | None, drop_last: bool | None, keeps_shapes: bool) -> str:
-    """``last``, or what ``drop_last`` says of it. None and False are torch's short batch, if shapes may change."""
+    """Returns ``last``, or the value that ``drop_last`` means. None and False mean torch's short batch, if shapes may change."""
     if drop_last is not None and _arguments.flag("drop_last", drop_last):
         if last not in (None, "drop"):
             raise InvalidArgumentError(f"drop_last=True and last={last!r} say different things; leave one out")
@@ -121,7 +121,7 @@ def last_batch(last: str | None, drop_last: bool | None, keeps_shapes: bool) -> 
 
 
 def drops_all(last: str, tokens: Any, samples: int, step: int) -> bool:
-    """True if no batch is left because the last one is dropped; warns of it. The native loader refuses rows of tokens."""
+    """Returns True, and warns, if no batch is left because the last one is dropped. The native loader refuses rows of tokens."""
     if last != "drop" or tokens is not None or not 0 < samples < step:
         return False
     message = f"a Loader without batches: an epoch has {samples} samples, a step of all ranks {step}, and the last step is dropped (drop_last)"

@@ -1,4 +1,4 @@
-"""A place of samples and its index."""
+"""A data set: samples in a store, and their index."""
 
 from __future__ import annotations
 
@@ -29,40 +29,50 @@ _READ_TOGETHER = 64  # samples
 class Dataset:
     """The samples under a URI: shards (WebDataset tar, TFRecord, RecordIO, MDS), token files or raw objects, one a sample; or a subset.
 
-    :meth:`split` and :meth:`where` make subsets, which are data sets of their own: in loaders, plans and further subsets. Samples keep
+        dataset = millrace.Dataset("s3://bucket/train")
+        print(len(dataset), dataset.fields)
+        # Parts are data sets, too.
+        train, valid = dataset.split(train=0.9, valid=0.1).values()
+
+    :meth:`split` and :meth:`where` make subsets. A subset is a data set of its own, for loaders, plans and further subsets. Samples keep
     the numbers that the index gives them. :meth:`balanced` and :meth:`weighted` draw some samples more often than others.
 
-    Opening reads the index; if there is no index yet, it is built, and stored beside the data or in the cache folder
-    (``$MILLRACE_CACHE``, ``~/.cache/millrace``). For that, raw objects are only listed, and shards are read once. ``millrace index URI``
+    Opening reads the index. If there is no index yet, it is built, and stored beside the data or in the cache folder
+    (``$MILLRACE_CACHE``, ``~/.cache/millrace``). To build it, raw objects are only listed, and shards are read once. ``millrace index URI``
     does the same ahead of time. The ranks of a job build the index of shards together (docs/launchers.md).
-    Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers. In a fork
-    a data set of the parent opens itself again when it is first used. Data sets of several stores can be used together, in a :class:`Mix` for
-    instance: ``endpoint``, ``profile`` and ``region`` are of one of them. Its file of labels is read with them, too. Workers of a data service
-    reach stores by settings of their own.
+
+    A data set is immutable and thread-safe. A pickle keeps the URI, and the copy opens it again, so that a data set may be sent to spawned
+    workers. In a fork, a data set of the parent opens itself again when it is first used.
+
+    A program can use data sets of several stores together, for example in a :class:`Mix`, since ``endpoint``, ``profile`` and ``region``
+    apply to one data set. Its file of labels is read with the same settings. Workers of a data service use settings of their own.
 
     Args:
-        uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path: of a folder, of a single shard or other object, or of a manifest;
-            with ``*``, ``**``, ``?``, ``[a-c]``, ``{a,b}`` or ``{000..123}``, the objects and folders that match; a list of these.
-        progress: Whether to show progress on stderr while an index is built. ``None``: when stderr is a terminal.
-        path_column, label_column: The columns of a manifest that name the objects and their classes, if they are not called as usual
-            (docs/formats/manifests.md). An index that was built with others is built again. Several columns of paths make samples of several
-            objects: ``path_column={"image": "photo", "mask": "annotation"}``.
-        csv_quotes: True: quotes in a manifest in CSV or TSV stand around cells. False: they are text, as with ``csv.QUOTE_NONE``. None: as
-            its index was built; True if there is none. An index that was built otherwise is built again.
-        labels: A file with the labels of the samples, as :class:`Labels` says; or its URI. See :meth:`with_labels`.
-        endpoint: The URL of another store than AWS for ``s3://``, in place of ``AWS_ENDPOINT_URL``. None: as the environment and profile files say.
-        profile: The profile whose settings and credentials count, in place of ``AWS_PROFILE`` and of keys in the environment.
-        region: In place of ``AWS_REGION``.
-        classes: The order that numbers the classes: names, or another data set, whose :attr:`classes` are meant. So a validation folder
-            that lacks a class of the training folder has its numbers. None: the order of the names.
-        join: Folders beside each other whose files of one name are one sample: fields, and patterns of the paths below ``uri``, in which ``{}`` stands
-            for the key: ``join={"image": "JPEGImages/{}.jpg", "mask": "SegmentationClass/{}.png"}``. Samples are those that have all fields; the
-            other files are passed over (:attr:`skipped`).
-        index: ``"beside"``: an index that has to be built is kept beside the data, or opening fails. ``"cache"``: it is kept in the cache folder.
-            ``"require"``: none is built. None: it is kept beside the data, or in the cache folder if that cannot be.
+        uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path. It names a folder, a single shard or other object, or a manifest.
+            With ``*``, ``**``, ``?``, ``[a-c]``, ``{a,b}`` or ``{000..123}`` it stands for the objects and folders that match. A list of
+            these is allowed.
+        progress: True: show progress on stderr while an index is built. None: show it if stderr is a terminal.
+        path_column, label_column: The columns of a manifest that name the objects and their classes. None: the usual names
+            (docs/formats/manifests.md). An index that was built with other columns is built again. Several columns of paths make samples
+            of several objects: ``path_column={"image": "photo", "mask": "annotation"}``.
+        csv_quotes: True: quotes in a manifest in CSV or TSV enclose cells. False: they are text, as with ``csv.QUOTE_NONE``. None: the
+            value with which its index was built, or True if there is no index. An index that was built with another value is built again.
+        labels: A file with the labels of the samples, as a :class:`Labels` or a URI. See :meth:`with_labels`. None: the samples have the
+            labels of the data set.
+        endpoint: The URL of a store other than AWS for ``s3://``. It replaces ``AWS_ENDPOINT_URL``. None: the setting of the environment
+            and profile files.
+        profile: The profile whose settings and credentials apply. It replaces ``AWS_PROFILE`` and keys in the environment. None: these.
+        region: The region of the store. It replaces ``AWS_REGION``. None: the setting of the environment and profile files.
+        classes: The order in which classes are numbered: names, or another data set, whose :attr:`classes` give the order. So a validation
+            folder that lacks a class of the training folder has the numbers of the training folder. None: the order of the names.
+        join: Fields, and patterns of paths below ``uri``, in which ``{}`` stands for the key. Files of different folders with the same key
+            are one sample: ``join={"image": "JPEGImages/{}.jpg", "mask": "SegmentationClass/{}.png"}``. A key makes a sample if it has all
+            fields. The other files are skipped (:attr:`skipped`). None: files are not joined.
+        index: ``"beside"``: an index that has to be built is kept beside the data, or opening fails. ``"cache"``: it is kept in the cache
+            folder. ``"require"``: no index is built. None: it is kept beside the data, or in the cache folder if that is not possible.
 
     Raises:
-        NotFoundError: No such bucket, folder or file, or no samples in it; or no index, which ``index="require"`` asks for.
+        NotFoundError: The bucket, folder or file does not exist, or has no samples; or with ``index="require"``, there is no index.
         AccessDeniedError: The store refuses these credentials.
         DamagedDataError: A shard is truncated or corrupt; the message names object and offset.
         MismatchError: The index no longer matches its objects; the message says what to do.
@@ -95,7 +105,7 @@ class Dataset:
             uri = _arguments.joined_folders(uri, join)
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
-        line = ProgressLine(uri) if show else None
+        line = ProgressLine(uri, is_data=True) if show else None
         try:
             clients = {"endpoint": endpoint, "profile": profile, "region": region}
             for name, value in clients.items():
@@ -124,14 +134,14 @@ class Dataset:
 
     @property
     def _native(self) -> _core.Dataset:
-        """In a fork, whose parent's threads do not exist there, the same samples, opened again."""
+        """The native data set. A fork lacks its parent's threads, and so it opens the same samples again."""
         if self._process != os.getpid():
             opened, arguments = self.__reduce__()
             self._adopt(opened(*arguments)._handle)
         return self._handle
 
     def __len__(self) -> int:
-        """Samples."""
+        """Returns the number of samples."""
         return len(self._native)
 
     @overload
@@ -139,9 +149,16 @@ class Dataset:
     @overload
     def __getitem__(self, index: slice) -> Dataset: ...
     def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any] | Dataset:
-        """``dataset[7]``: that sample, as :meth:`read` gives it. ``dataset[:1000]``: those samples as a data set.
+        """Returns one sample, or a slice as a data set.
 
-        Of a subset, numbers count within it. A slice keeps the order of the index, so that one with a negative step is refused.
+            sample = dataset[7]
+            first_thousand = dataset[:1000]
+
+        A sample is as :meth:`read` returns it. In a subset, numbers count within the subset. A slice keeps the order of the index.
+
+        Raises:
+            IndexError: There is no such sample.
+            InvalidArgumentError: The slice has a negative step.
         """
         if not isinstance(index, slice):
             return self.read(_arguments.integer("index", index, wanted="a number or a slice"))
@@ -156,7 +173,7 @@ class Dataset:
         return self.where(samples=samples)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """All samples in the order of the index, as :meth:`read` gives them: for looking at them; a :class:`Loader` is faster."""
+        """Yields all samples in the order of the index, as :meth:`read` returns them. A :class:`Loader` is faster."""
         for at in range(0, len(self), _READ_TOGETHER):
             yield from self.read_many(range(at, min(at + _READ_TOGETHER, len(self))))
 
@@ -167,7 +184,11 @@ class Dataset:
         )
 
     def head(self, samples: int = 5) -> list[dict[str, Any]]:
-        """The first samples, as :meth:`read` gives them."""
+        """Returns the first samples, as :meth:`read` returns them.
+
+        Args:
+            samples: How many. A data set with fewer samples returns all of them.
+        """
         return self.read_many(range(min(_arguments.integer("samples", samples, least=0), len(self))))
 
     def __repr__(self) -> str:
@@ -193,24 +214,32 @@ class Dataset:
     def split(
         self, *, seed: int = 0, groups: bool = False, exact: bool = False, stratify: Any = None, **fractions: float
     ) -> dict[str, Dataset]:
-        """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
+        """Divides the samples into parts by a stable hash of their keys.
 
-        Which part a sample belongs to depends on its key and ``seed`` alone: it is the same on every machine and in every order of the
-        data, and stays when samples are added or removed. Parts are about, not exactly, as large as their fractions say. Fractions that
-        sum to less than 1 leave samples out. (XXH3 of the key's bytes, 64 bits, seeded: part i takes the hashes from the sum of the
-        fractions before it to that with its own, times 2^64.)
+            train, valid = dataset.split(train=0.9, valid=0.1).values()
 
-        With ``exact`` or ``stratify``, or with numbers of samples (``split(train=50_000, valid=10_000)``), parts have exactly these sizes, and the
-        same ones on every machine; but when samples are added or removed, others may change their parts.
+        The part of a sample depends only on its key and ``seed``. It is the same on every machine and for every order of the data, and it
+        does not change when samples are added or removed. The sizes of the parts are about their fractions, not exactly. If the fractions
+        sum to less than 1, some samples are in no part.
+
+        The hash is XXH3 of the key's bytes, with 64 bits and the seed. Part i takes a range of hashes: from the sum of the fractions before
+        it, times 2^64, to that sum with its own fraction.
+
+        With ``exact`` or ``stratify``, or with numbers of samples (``split(train=50_000, valid=10_000)``), parts have exactly these sizes.
+        They are the same on every machine. But when samples are added or removed, other samples may change their parts.
 
         Args:
-            seed: Another one deals the samples differently.
-            exact: The sizes of the parts are exactly their fractions, rounded to whole samples.
-            stratify: Each part has its share of each class, rounded down or up, and the sizes are exact: True for the classes of the index, the name
-                of a field, or a class for each sample. With more than two parts, a class may differ by one sample more.
-            groups: Samples of one key belong together, as those of one patient do: they always come to one part. Without it, a data set in
-                which fewer than half of the samples have a key of their own is refused.
+            seed: Another seed assigns the samples differently.
+            exact: True: the sizes of the parts are exactly their fractions, rounded to whole samples.
+            stratify: Each part has its share of each class, rounded down or up, and the sizes are exact. True: the classes of the index. Or
+                the name of a field, or a class for each sample. With more than two parts, a class may differ by one sample more. None:
+                classes do not matter.
+            groups: True: samples with the same key, such as those of one patient, are always in the same part. False: a data set in
+                which fewer than half of the samples have a unique key is refused.
             **fractions: Names and fractions of the parts.
+
+        Returns:
+            The parts by name, in the given order.
 
         Raises:
             InvalidArgumentError: A fraction is not above 0, or they sum to more than 1; or many keys are equal.
@@ -232,10 +261,21 @@ class Dataset:
         return {name: self._narrow(keys=keys, key_groups=bool(groups)) for name, keys in zip(fractions, ranges)}
 
     def folds(self, count: int, *, seed: int = 0, stratify: Any = None) -> list[tuple[Dataset, Dataset]]:
-        """(train, valid) for each of ``count`` folds: ``for train, valid in dataset.folds(5, stratify=True):``.
+        """Returns the pair (train, valid) for each of ``count`` folds.
 
-        Each sample is in the valid part of one fold. Folds differ by one sample at most, and with ``stratify``, which is as of :meth:`split`, so
-        do the samples of each class in them. The folds are the same on every machine.
+            for train, valid in dataset.folds(5, stratify=True):
+                ...
+
+        Each sample is in the valid part of one fold. The sizes of folds differ by one sample at most. With ``stratify``, so do the numbers of
+        samples of each class. The folds are the same on every machine.
+
+        Args:
+            count: The number of folds, at least 2.
+            seed: Another seed assigns the samples differently.
+            stratify: As for :meth:`split`.
+
+        Raises:
+            InvalidArgumentError: ``count`` is less than 2, or greater than the number of samples.
         """
         count = _arguments.integer("count", count, least=2)
         return [
@@ -254,27 +294,30 @@ class Dataset:
         keys: Iterable[str] | None = None,
         **columns: Any,
     ) -> Dataset:
-        """The samples that meet all of these conditions: ``dataset.where(label="cat", split="train")``.
+        """Returns the samples that meet all of the given conditions.
 
-        The index knows all of this but fields in objects, of which ``columns`` reads the bytes.
+            cats = dataset.where(label="cat", split="train")
+
+        The index answers all conditions except those on fields inside of objects: for these, ``columns`` reads the bytes of the field.
+        A condition that is None does not apply.
 
         Args:
-            label: One or several classes: of raw objects by name or number (see :attr:`classes`), of shards the number in the field
-                ``cls`` (see :attr:`class_counts`). With labels of your own, pass ``samples=labels == 3``.
-            bytes: Least and most bytes of a sample as it is stored, both included; None for no limit.
-            has: One or several fields, all of which the sample has.
-            has_any: Fields of which the sample has one at least.
+            label: One or several classes. Those of raw objects are given by name or number (see :attr:`classes`), those of shards by the
+                number in the field ``cls`` (see :attr:`class_counts`). With labels of your own, pass ``samples=labels == 3``.
+            bytes: The minimum and the maximum size of a sample as it is stored, in bytes, both included. None in the pair: no limit.
+            has: One or several fields. The sample has all of them.
+            has_any: Fields. The sample has at least one of them.
             samples: Numbers of samples as the index gives them (``batch["sample"]``): a range, integers in any order, or a boolean mask
-                over the whole index. Repeats count once; the order stays that of the index.
-            keys: Keys of samples, as of an official list: ``keys=open("val.txt").read().split()``. Each must be in the data set. If several samples
-                have a key, all of them are taken.
-            **columns: Fields and what they hold, one value or a list: ``split="val"``, ``source=["a", "b"]``; of JSON a member by its path,
-                ``**{"json.meta.split": "val"}``. See :meth:`column`. Other conditions have names of their own; for a column that is called like one
-                of them: ``samples=dataset.samples[numpy.array(dataset.column("label")) == 3]``.
+                over the whole index. Repeated numbers count once. The order stays that of the index.
+            keys: Keys of samples, such as those of an official list: ``keys=open("val.txt").read().split()``. Each must be in the data set.
+                If several samples have the same key, all of them are taken.
+            **columns: Fields and their wanted values, one or a list: ``split="val"``, ``source=["a", "b"]``. A member of JSON is named by its
+                path, ``**{"json.meta.split": "val"}``. See :meth:`column`. If a column has the name of another argument, use
+                ``samples=dataset.samples[numpy.array(dataset.column("label")) == 3]``.
 
         Raises:
-            InvalidArgumentError: No such class, field, key or value in the data set.
-            IndexError: No such sample.
+            InvalidArgumentError: The data set has no such class, field, key or value.
+            IndexError: There is no such sample.
         """
         least, most = (None, None) if bytes is None else bytes
         numbers = [] if samples is None else [_subsets.given_numbers(samples, self._native.indexed)]
@@ -292,38 +335,54 @@ class Dataset:
         )
 
     def keys(self) -> list[str]:
-        """The key of each sample, in the order of this data set; no data are read."""
+        """Returns the key of each sample, in the order of this data set. No data are read."""
         return self._native.keys()
 
     def column(self, name: str) -> list[Any]:
-        """The value of a field for each sample, in the order of this data set, as :meth:`read` gives it; None for samples that lack it.
+        """Returns the value of a field for each sample, in the order of this data set, as :meth:`read` returns it.
 
-        Columns of manifests and of labels files are in the index: no data are read. The bytes of other fields are read, at most 64 KiB a
-        sample. They are not verified, since checksums are those of whole samples. ``"json.meta.split"`` is a member of JSON.
+            sources = dataset.column("json.meta.source")
+
+        Samples that lack the field have None. The index holds columns of manifests and of labels files, so that no data are read. The bytes
+        of other fields are read, at most 64 KiB a sample. They are not verified, since checksums cover whole samples.
+
+        Args:
+            name: The field. ``"json.meta.split"`` is a member of JSON.
 
         Raises:
-            InvalidArgumentError: No such field, or it is too large.
+            InvalidArgumentError: There is no such field, or its values are too large.
         """
         return _subsets.column_of(self._native, name)
 
     def with_labels(self, labels: LabelsLike) -> Dataset:
-        """The same samples with labels of a file, in place of what they have: ``dataset.with_labels("s3://bucket/labels.csv")``.
+        """Returns the same samples with the labels of a file in place of their own.
 
-        Numbers, bytes and order are those of this data set, and a position fits both, since they do not depend on labels (a digest does).
-        Of a subset, only its own samples need a label. What is made of file and index is kept beside the data, or in the cache folder, for
-        each version of the file; a file that is replaced takes effect when the data set is opened again.
+            labeled = dataset.with_labels("s3://bucket/labels.csv")
+
+        Numbers, bytes and order are those of this data set. A position of one is valid for the other, since positions do not depend on
+        labels. A digest does. In a subset, only its own samples need a label.
+        The file is combined with the index once for each version of the file. The result is kept beside the data, or in the cache folder.
+        If the file is replaced, the new one takes effect when the data set is opened again.
+
+        Args:
+            labels: A :class:`Labels`, or the URI of the file.
 
         Raises:
-            InvalidArgumentError: Samples have no label, a key is there twice, or the file is malformed; with its lines.
+            InvalidArgumentError: Samples have no label, a key occurs twice, or the file is malformed. The message names its lines.
             NotFoundError: There is no such file.
-            MismatchError: Of a subset: the data set was replaced.
+            MismatchError: This data set is a subset, and the whole data set was replaced.
         """
         given = to_labels(labels)
         same = self._in(_open(self.uri, self._progress, self._opening._replace(classes=()), given._native()))
         return same._subset(same._native.in_labels_file(given.missing == "drop"))
 
     def with_classes(self, classes: Sequence[str] | Dataset) -> Dataset:
-        """The same samples, whose classes are numbered in this order, as of ``Dataset(uri, classes=...)``: ``valid.with_classes(train)``.
+        """Returns the same samples with classes that are numbered in the given order, as by ``Dataset(uri, classes=...)``.
+
+            valid = valid.with_classes(train)
+
+        Args:
+            classes: Names of classes, or another data set, whose :attr:`classes` give the order.
 
         Raises:
             InvalidArgumentError: A class of this data set is not among them.
@@ -345,17 +404,23 @@ class Dataset:
         epoch_samples: int | None = None,
         draws: Literal["exact", "replacement", "independent"] = "exact",
     ) -> Mix:
-        """Draws equally many samples of each class, or as many as ``weights`` says, in every epoch; the parts are the classes.
+        """Returns a mix that draws equally many samples of each class in every epoch. The parts of the mix are the classes.
 
-        See :class:`Mix` for ``draws`` and for what a loader does with the result. With ``draws="exact"`` every epoch holds exactly its
-        share of each class (rounded down or up to whole samples, in turn, so that epochs make up for each other), evenly interleaved,
-        and each sample of a class equally often but for one.
+            loader = millrace.Loader(dataset.balanced(), batch_size=64)
+
+        :class:`Mix` describes ``draws``, and how a loader uses the result. With ``draws="exact"`` every epoch holds exactly its share of
+        each class, evenly interleaved. Shares are rounded down or up to whole samples, in turn, so that epochs compensate each other. Each
+        sample of a class is drawn equally often, up to a difference of one.
 
         Args:
-            groups: The class of each sample of this data set, in its order, integers or strings. None: the folders of raw objects, the
+            groups: The class of each sample of this data set, in its order, as integers or strings. None: the folders of raw objects, or the
                 numbers in the field ``cls`` of shards.
-            weights: By class; those that are not named get 0. None: all are equal.
-            epoch_samples: Samples of an epoch. None: as many as this data set has.
+            weights: The weight of each class. Classes that are not named get 0. None: all classes have the same weight.
+            epoch_samples: The samples of an epoch. None: as many as this data set has.
+            draws: ``"exact"``, ``"replacement"`` or ``"independent"``.
+
+        Raises:
+            InvalidArgumentError: ``groups`` does not fit the data set, or ``weights`` names a class that does not exist.
         """
         from ._mix import balanced
 
@@ -368,15 +433,22 @@ class Dataset:
         epoch_samples: int | None = None,
         draws: Literal["exact", "replacement", "independent"] = "exact",
     ) -> Mix:
-        """Draws samples in proportion to their weights (``torch.utils.data.WeightedRandomSampler``'s task).
+        """Returns a mix that draws samples in proportion to their weights, as ``torch.utils.data.WeightedRandomSampler`` does.
 
-        Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight (rounded down
-        or up to whole samples, in turn, so that epochs make up for each other), and each sample of a group equally often but for one,
-        which ones being drawn again each epoch; with ``"independent"`` each draw is made for itself.
+            loader = millrace.Loader(dataset.weighted(weights), batch_size=64)
+
+        Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight. Shares are
+        rounded down or up to whole samples, in turn, so that epochs compensate each other. Each sample of a group is drawn equally often,
+        up to a difference of one, and each epoch draws again which samples have one more. With ``"independent"`` each draw is independent.
 
         Args:
-            weights: A number from 0 on for each sample of this data set, in its order; up to 65,536 different ones.
-            epoch_samples: Samples of an epoch. None: as many as this data set has.
+            weights: A number of at least 0 for each sample of this data set, in its order; at most 65,536 different numbers.
+            epoch_samples: The samples of an epoch. None: as many as this data set has.
+            draws: ``"exact"``, ``"replacement"`` or ``"independent"``, as for :class:`Mix`.
+
+        Raises:
+            InvalidArgumentError: There is not one weight for each sample, a weight is negative or not finite, or there are too many
+                different ones.
         """
         from ._mix import weighted
 
@@ -384,35 +456,55 @@ class Dataset:
 
     @property
     def samples(self) -> npt.NDArray[np.int64]:
-        """The numbers of its samples in the index, ascending: ``range(len(dataset))`` but for subsets."""
+        """The numbers of its samples in the index, ascending, as int64 ``[len(dataset)]``. Without a subset: ``range(len(dataset))``."""
         numbers = np.empty(len(self), np.int64)
         self._native.samples(numbers)
         return numbers
 
     def read(self, number: int) -> dict[str, Any]:
-        """One sample, by itself: ``{"key": ..., field: value, ...}``. A field called ``key`` comes as ``key_field``.
+        """Returns one sample: ``{"key": ..., field: value, ...}``.
 
-        Values are by the types of fields: numpy arrays (``tokens`` of token files, arrays of MDS, lists of numbers of TFRecord), ``int``,
-        ``float``, ``str``, what JSON holds, and ``bytes`` for all else, images included. Members of tar shards and raw objects have no type
-        but their extension: ``txt``, ``cls`` (a whole number), ``json`` and ``npy`` are read as such where they can be. Others are
-        ``bytes``: an ``.npz`` called ``.npy``, an array of Python objects or one that is cut off, malformed JSON. A Loader
-        with a field for such a file (:class:`Array`, :class:`Json`) calls it damaged. One request to the store, verified by the
-        checksum in the index. For looking at samples and for random access: a :class:`Loader` knows the order ahead, and is faster.
+            sample = dataset.read(0)
+            print(sample["key"], sorted(sample))
+
+        A field called ``key`` is returned as ``key_field``. The type of a field determines the type of its value:
+
+        - numpy arrays: ``tokens`` of token files, arrays of MDS, lists of numbers of TFRecord
+        - ``int``, ``float``, ``str``, and the values of JSON
+        - ``bytes``: all else, images included
+
+        Members of tar shards and raw objects have only an extension. If it is ``txt``, ``cls`` (a whole number), ``json`` or ``npy``, and the
+        content is valid, the value has that type. All other values are ``bytes``: for example an ``.npz`` called ``.npy``, an array of
+        Python objects, a truncated array, or malformed JSON. A Loader with a field for such a file (:class:`Array`, :class:`Json`)
+        reports it as damaged.
+
+        The call makes one request to the store, and verifies the bytes by the checksum in the index. It is for random access and for
+        looking at samples. A :class:`Loader` knows the order ahead, and is faster.
 
         Args:
-            number: From 0 on; of a subset, counted within it. Negative ones count from the end.
+            number: The sample, from 0. In a subset, numbers count within the subset. Negative numbers count from the end.
 
         Raises:
-            IndexError: No such sample.
-            DamagedDataError: The sample's bytes are not those that were indexed, or mean nothing.
+            IndexError: There is no such sample.
+            DamagedDataError: The sample's bytes are not those that were indexed, or cannot be decoded.
             MismatchError: Its object was replaced.
         """
         return self.read_many([number])[0]
 
     def read_many(self, numbers: Iterable[int]) -> list[dict[str, Any]]:
-        """Several samples, as :meth:`read` gives them and in the order of ``numbers``, with many requests in flight.
+        """Returns several samples, as :meth:`read` does, in the order of ``numbers``. Many requests are in flight at once.
 
-        All of them are in memory at once, so ask for a batch at a time.
+            samples = dataset.read_many(range(64))
+
+        All samples are in memory at once, so ask for one batch at a time.
+
+        Args:
+            numbers: The samples, as for :meth:`read`.
+
+        Raises:
+            IndexError: There is no such sample.
+            DamagedDataError: A sample's bytes are not those that were indexed, or cannot be decoded.
+            MismatchError: An object was replaced.
         """
         size = len(self)
         ranks = []
@@ -442,76 +534,85 @@ class Dataset:
 
     @property
     def uri(self) -> str:
-        """As it was given."""
+        """The URI as it was given."""
         return self._native.uri
 
     @property
     def kind(self) -> str:
-        """``"tar"``, ``"tfrecord"``, ``"recordio"``, ``"mds"``, ``"tokens"`` or ``"raw"``."""
+        """The format of the data: ``"tar"``, ``"tfrecord"``, ``"recordio"``, ``"mds"``, ``"tokens"`` or ``"raw"``."""
         return self._native.kind
 
     @property
     def fields(self) -> list[str]:
-        """Names of all fields that occur, sorted: ``["cls", "jpg"]``. A raw object's folder is its field ``cls``."""
+        """The names of all fields that occur, sorted: ``["cls", "jpg"]``. A raw object's folder is its field ``cls``."""
         return self._native.fields
 
     @property
     def classes(self) -> list[str]:
-        """Folders of raw objects, sorted, or in the order that was given: label i is ``classes[i]``. Empty for shards, which hold numbers only,
-        unless ``millrace pack`` has found names in Parquet of Hugging Face."""
+        """The names of the classes: label i is ``classes[i]``. They are the folders of raw objects, sorted, or in the given order.
+
+        The list is empty for shards, which hold only numbers, unless ``millrace pack`` found names in Parquet files of Hugging Face.
+        """
         return self._native.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The label of each of the :attr:`classes`, as torchvision's ``ImageFolder`` has it: ``{"cat": 0, "dog": 1}``. Empty where :attr:`classes` is."""
+        """The label of each of the :attr:`classes`, as in torchvision's ``ImageFolder``: ``{"cat": 0, "dog": 1}``.
+
+        It is empty if :attr:`classes` is empty.
+        """
         return {name: label for label, name in enumerate(self.classes)}
 
     @property
     def targets(self) -> list[int]:
-        """The label of each sample, in the order of this data set, as torchvision's ``ImageFolder`` has it; the index knows them, no data are read.
+        """The label of each sample, in the order of this data set, as in torchvision's ``ImageFolder``. No data are read.
 
-        A sample without a class has -1. Empty where :attr:`class_counts` is. Made for each call: keep it.
+        A sample without a class has -1. The list is empty if :attr:`class_counts` is empty. Each access makes a new list, so keep it.
         """
         return _subsets.targets_of(self)
 
     @property
     def class_counts(self) -> dict[str, int]:
-        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``.
+        """The number of samples of each class, by folder (raw objects) or by number (shards). It is empty without numeric ``cls``.
 
         Raises:
-            MismatchError: Classes of raw objects lie in files (``7.cls`` beside ``7.jpg``), and ``millrace index --classes`` has not read them yet.
+            MismatchError: Classes of raw objects are in files (``7.cls`` beside ``7.jpg``), and ``millrace index --classes`` has not read them yet.
         """
         return self._native.class_counts
 
     @property
     def objects(self) -> int:
-        """Objects in the store that hold the samples."""
+        """The number of objects in the store that hold the samples."""
         return self._native.objects
 
     @property
     def skipped(self) -> dict[str, str]:
         """The objects below the URI that hold no samples, each with the reason: ``{"_SUCCESS": "a program has left it there for itself"}``.
 
-        Looking lists the whole data set. At most 100,000 objects are named. A manifest lists its samples, so that nothing is passed over.
+        Each access lists the whole data set. At most 100,000 objects are named. A manifest lists its samples, so that nothing is skipped.
         """
         return dict(self._native.skipped())
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that one epoch reads."""
+        """The bytes that one epoch reads."""
         return self._native.total_bytes
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the samples and their order, as 16 hex digits; equal for equal data, wherever they lie."""
+        """An identifier of the samples and their order, of 16 hex digits. Equal data have the same one in every place."""
         return f"{self._native.fingerprint:016x}"
 
 
 def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | None = None) -> Dataset:
-    """With the labels of all samples, whether these have some or not: the caller has looked."""
+    """Opens a data set with the labels of all samples. The caller has checked that the wanted samples have labels."""
     dataset = Dataset.__new__(Dataset)
     dataset._progress, dataset._opening = progress, opening
-    show = ProgressLine(uri) if labels is None and (sys.stderr.isatty() if progress is None else progress) else None
+    show = (
+        ProgressLine(uri, is_data=True)
+        if labels is None and (sys.stderr.isatty() if progress is None else progress)
+        else None
+    )
     try:
         dataset._adopt(native_of(uri, opening, labels, show.update if show else None))
     finally:
@@ -534,7 +635,7 @@ def _open_subset(
 
 
 def _subset_of(dataset: Dataset, samples: npt.NDArray[np.int64], indexed: int, fingerprint: int) -> Dataset:
-    """Those samples of a data set that was opened again, if they are what they were."""
+    """Returns the given samples of a data set that was opened again, if they have not changed."""
     if dataset._native.indexed == indexed:
         subset = dataset.where(samples=samples)
         if subset._native.fingerprint == fingerprint:

@@ -1,4 +1,4 @@
-"""A data set in a notebook: what it is, and its first images."""
+"""A data set in a notebook: its description, and its first images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def page_of(dataset: Dataset) -> str:
         classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (
             ", ..." if len(counts) > 10 else ""
         )
-    except MismatchError as error:  # they are in files that were not read
+    except MismatchError as error:  # the classes are in files that were not read
         classes = str(error)
     lines = [
         ("kind", dataset.kind),

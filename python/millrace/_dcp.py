@@ -1,4 +1,4 @@
-"""Storage for torch.distributed.checkpoint (DCP) with the commit protocol of ``millrace.Checkpoints``."""
+"""Storage classes for torch.distributed.checkpoint (DCP) with the commit protocol of ``millrace.Checkpoints``."""
 
 from __future__ import annotations
 
@@ -46,25 +46,30 @@ _FORMAT, _VERSION = "millrace-dcp", 1
 
 
 class StorageWriter(DcpStorageWriter):
-    """Where ``torch.distributed.checkpoint`` saves: checkpoints that are whole or not there, verified and fenced off, as
-    those of :class:`millrace.Checkpoints`::
+    """A place to which ``torch.distributed.checkpoint`` saves.
+
+    Its checkpoints are like those of :class:`millrace.Checkpoints`: complete or absent, verified, and only one process can commit::
 
         import torch.distributed.checkpoint as dcp
 
         dcp.save(state, storage_writer=millrace.torch.StorageWriter("s3://bucket/run-7", step=1200, keep=3))
 
-    Each rank writes one file of safetensors below a folder of the attempt; the coordinator then commits. A save that fails or is killed,
-    on whatever rank, leaves the checkpoints that there were. ``dcp.async_save`` works alike, also
-    with ``AsyncCheckpointerType.PROCESS``. The coordinator claims the
-    checkpoints with the first save of its process (docs/checkpoints.md); later writers of the same URI in this process keep that claim.
+    Each rank writes one file of safetensors below a folder of the attempt. Then the coordinator commits. If a save fails or is killed on any
+    rank, the earlier checkpoints remain. ``dcp.async_save`` works in the same way, also with ``AsyncCheckpointerType.PROCESS``. The
+    coordinator claims the checkpoints with the first save of its process (docs/checkpoints.md). Later writers of the same URI in this
+    process keep that claim.
 
-    What is no tensor is pickled by DCP itself, and unpickled by ``dcp.load``. Planners that keep plans from save to save
-    (``enable_plan_caching=True``) are refused with the second save.
+    Values that are not tensors are pickled by DCP itself, and unpickled by ``dcp.load``. The second save refuses planners that keep plans
+    from save to save (``enable_plan_caching=True``).
 
     Args:
-        uri: Where they are: ``s3://bucket/prefix`` or a folder.
-        step: Of the checkpoint that is saved next. It may also be given as ``dcp.save(..., checkpoint_id="1200")``.
-        keep, keep_every: As of :class:`millrace.Checkpoints`.
+        uri: The place of the checkpoints: ``s3://bucket/prefix`` or a folder.
+        step: The step of the next checkpoint. None: it is given as ``dcp.save(..., checkpoint_id="1200")``.
+        keep, keep_every: As for :class:`millrace.Checkpoints`.
+
+    Raises:
+        InvalidArgumentError: An argument has no valid value.
+        MismatchError: Another process has claimed the checkpoints. A save raises it.
     """
 
     def __init__(
@@ -80,8 +85,10 @@ class StorageWriter(DcpStorageWriter):
         self._keep = 0 if keep is None else _arguments.integer("keep", keep, least=1)
         self._keep_every = 0 if keep_every is None else _arguments.integer("keep_every", keep_every, least=1)
         if self._keep_every and not self._keep:
-            raise InvalidArgumentError("keep_every says what remains besides the newest: give keep, too, or neither")
-        self._save: Any = None  # of the coordinator, begun and not finished
+            raise InvalidArgumentError(
+                "keep_every names checkpoints that remain besides the newest: give keep, too, or neither"
+            )
+        self._save: Any = None  # the coordinator's save that has begun and not ended
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
@@ -105,7 +112,7 @@ class StorageWriter(DcpStorageWriter):
         assert self._step is not None
         self._abandon()
         if not all(getattr(plan, "usable", True) for plan in plans):
-            # The ranks would take plans of an earlier save, which name the folder of its attempt, and overwrite what lies there.
+            # The ranks would use plans of an earlier save, which name the folder of its attempt, and overwrite its files.
             raise UnsupportedError(
                 f"{self._core.uri}: the SavePlanner keeps plans from save to save, which StorageWriter does not support; give a "
                 "DefaultSavePlanner with enable_plan_caching=False, which is the default"
@@ -156,7 +163,7 @@ class StorageWriter(DcpStorageWriter):
         return os.fspath(checkpoint_id).isdecimal()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For ``AsyncCheckpointerType.PROCESS``, which saves in a process of its own: that process claims the checkpoints."""
+        """Returns the state for ``AsyncCheckpointerType.PROCESS``, which saves in a process of its own. That process claims the checkpoints."""
         if self._save is not None:
             raise UnsupportedError(
                 f"{self._core.uri}: a StorageWriter that saves at this moment cannot go to another process"
@@ -169,7 +176,7 @@ class StorageWriter(DcpStorageWriter):
         self._save = None
 
     def _abandon(self) -> None:
-        """A save that failed on some rank: the coordinator is told of that only by the next call."""
+        """Abandons a save that failed on some rank. The coordinator learns about the failure only at its next call."""
         save, self._save = self._save, None
         if save is not None:
             self._core.abandon(save)
@@ -182,15 +189,19 @@ class StorageWriter(DcpStorageWriter):
 
 
 class StorageReader(DcpStorageReader):
-    """Where ``torch.distributed.checkpoint`` loads what :class:`StorageWriter` has saved, into any world::
+    """A place from which ``torch.distributed.checkpoint`` loads checkpoints of :class:`StorageWriter`, with any number of ranks::
 
         dcp.load(state, storage_reader=millrace.torch.StorageReader("s3://bucket/run-7"))
 
-    Each rank reads only those bytes that its parts need, and verifies them. ``bytes_read`` and ``bytes_needed`` count those of the last load.
+    Each rank reads only the bytes that its parts need, and verifies them. ``bytes_read`` and ``bytes_needed`` count the bytes of the last load.
 
     Args:
-        uri: As of :class:`StorageWriter`.
-        step: Which checkpoint. None: the newest. It may also be given as ``dcp.load(..., checkpoint_id="1200")``.
+        uri: As for :class:`StorageWriter`.
+        step: The step of the checkpoint. It may also be given as ``dcp.load(..., checkpoint_id="1200")``. None: the newest one.
+
+    Raises:
+        NotFoundError: There is no checkpoint (of this step).
+        DamagedDataError: Bytes are not those that were saved.
     """
 
     def __init__(self, uri: str | os.PathLike[str], *, step: int | None = None) -> None:
@@ -277,7 +288,8 @@ class StorageReader(DcpStorageReader):
         return os.fspath(checkpoint_id).isdecimal()
 
 
-# Of a process: its claim is kept from writer to writer, else each would fence off the one before, and a zombie its successor.
+# These are the claims of this process, which its writers share. Otherwise each writer would fence off the one before it, and a process that
+# is believed dead would fence off its successor.
 _writers: dict[tuple[int, str], _core.Checkpoints] = {}
 
 
@@ -344,7 +356,7 @@ def _to_json(metadata: Metadata, places: dict[MetadataIndex, dict[str, Any]]) ->
     if metadata.planner_data is not None:
         if not isinstance(metadata.planner_data, dict):
             raise UnsupportedError(
-                "the SavePlanner leaves planner_data that is no dict of paths; use one that derives from DefaultSavePlanner"
+                "the SavePlanner leaves planner_data that is not a dict of paths; use one that derives from DefaultSavePlanner"
             )
         made["paths"] = {fqn: [*path] for fqn, path in metadata.planner_data.items()}
     return made
@@ -373,5 +385,5 @@ def _from_json(found: Any) -> tuple[Metadata, dict[MetadataIndex, dict[str, Any]
             places[MetadataIndex(fqn)] = place
         paths = {fqn: tuple(path) for fqn, path in found["paths"].items()} if "paths" in found else None
     except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedDataError(f"{NAME} does not say what the state is: {error!r}") from None
+        raise DamagedDataError(f"{NAME} does not describe the state: {error!r}") from None
     return Metadata(entries, planner_data=paths), places

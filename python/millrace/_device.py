@@ -1,4 +1,4 @@
-"""Batches on their way to the device that trains."""
+"""The transfer of batches to the device that trains."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ._device_decode import DeviceDecoder
 from ._errors import InvalidArgumentError, UnsupportedError
 
 Copy = Callable[[Any], Any]
-"""Of a tensor on the host one on the device."""
+"""Copies a tensor of the host to the device."""
 
 Slot = tuple[int, int]
-"""Address and size of the memory in which the arrays of a batch lie."""
+"""The address and the size of the memory that holds the arrays of a batch."""
 
 
 class Affine(NamedTuple):
-    """What becomes of the pixels of an image on the device: ``pixel * scale + shift`` in each channel."""
+    """The computation on the pixels of an image on the device: ``pixel * scale + shift`` in each channel."""
 
     scale: Sequence[float]
     shift: Sequence[float]
@@ -30,12 +30,12 @@ class Affine(NamedTuple):
 
     @classmethod
     def of(cls, mean: Sequence[float], std: Sequence[float], channels_first: bool) -> Affine:
-        """``(pixel / 255 - mean) / std``."""
+        """Returns the computation ``(pixel / 255 - mean) / std``."""
         return cls([1 / (255 * s) for s in std], [-m / s for m, s in zip(mean, std)], channels_first)
 
 
 class Normalization(NamedTuple):
-    """Makes floats of the pixels of an image: ``(pixel / 255 - mean) / std``, of up to three channels."""
+    """Converts the pixels of an image to floats: ``(pixel / 255 - mean) / std``, for up to three channels."""
 
     channels: int
     channels_first: bool
@@ -49,17 +49,17 @@ class Normalization(NamedTuple):
         return Affine.of(self.mean[: self.channels], self.std[: self.channels], self.channels_first)
 
 
-Constants = dict[str, tuple[Any, Any]]  # of the images that are normalised: scale, and the shift of each row
+Constants = dict[str, tuple[Any, Any]]  # by the images that are normalized: the scale, and the shift of each row
 Apply = Callable[[Any, Optional[tuple[Any, Any]], str], Any]
-"""The floats of an image, in that type: normalized by the constants, if there are any, and rounded."""
+"""Returns the floats of an image in the given type: normalized by the constants, if there are any, and rounded."""
 
 
 class Payload:
     """The arrays of a batch that go to the device, and the form in which they arrive.
 
     If a batch is a dict, its arrays move, and lists, texts and other objects stay. A batch that ``collate_fn`` or ``batch_transform`` has made
-    (``deep``) is searched for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`,
-    which rounds those of ``kinds`` to ``"f16"`` or ``"bf16"``. Those of ``decoder`` are files until :meth:`decode`.
+    (``deep``) is searched for arrays: dicts, lists, tuples. Images in ``normalised`` are sent as bytes, and :meth:`finish` normalizes them.
+    It also rounds images in ``kinds`` to ``"f16"`` or ``"bf16"``. Images of ``decoder`` are files until :meth:`decode`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Payload:
     def move(
         self, batch: Any, copy: Copy, is_array: Callable[[Any], bool], constant: Copy | None = None
     ) -> tuple[Any, Constants]:
-        """The batch on the device, with what :meth:`finish` needs there. ``constant``: of an array that is no column of a batch; as ``copy``."""
+        """Returns the batch on the device, with the constants for :meth:`finish`. ``constant`` copies arrays that are not columns of a batch."""
         moved: dict[Any, Any] = {}  # by their memory: an array that comes under two names is copied once
 
         def once(array: Any) -> Any:
@@ -103,11 +103,11 @@ class Payload:
         return {name: once(value) if is_array(value) else value for name, value in batch.items()}, constants
 
     def decode(self, batch: Any, device: Any) -> Any:
-        """With pixels in place of files. ``device``: a torch.device."""
+        """Returns the batch with pixels in place of files. ``device`` is a torch.device."""
         return batch if self.decoder is None else self.decoder(batch, device)
 
     def finish(self, batch: Any, constants: Constants, apply: Apply | None = None) -> Any:
-        """With its images normalised, by operations of the device. Shapes and operations are the same for all batches."""
+        """Returns the batch with normalized images. The device computes them, by the same operations and shapes for all batches."""
         if not self._kinds:
             return batch
         apply = apply or _finished
@@ -137,7 +137,7 @@ def _deeply(value: Any, move: Copy, is_array: Callable[[Any], bool]) -> Any:
 
 
 def _constants(image: Any, keys: Sequence[str], affine: Affine) -> tuple[Any, Any]:
-    """Of the kind that the image is of. Padding, which has no key, is not shifted: it stays zero."""
+    """Returns the constants as the same kind of array as the image. Padding, which has no key, is not shifted, and stays zero."""
     scale = np.asarray(affine.scale, np.float32)
     shift = np.outer(np.array([bool(key) for key in keys]), np.asarray(affine.shift)).astype(np.float32)
     shape = (-1, 1, 1) if affine.channels_first else (1, 1, -1)
@@ -166,32 +166,32 @@ class Sent(NamedTuple):
     batch: Any
     payload: Payload
     constants: Constants = {}
-    landed: Any = None  # what the program's stream has to wait for
+    landed: Any = None  # the event for which the program's stream has to wait
 
 
 class Ring:
-    """The slots of a loader as a device sees them. It is closed before the first of them is freed."""
+    """The slots of a loader as a device sees them. It is closed before the first slot is freed."""
 
     def sending(self, slot: Slot | None) -> contextlib.AbstractContextManager[None]:
-        """For as long as the device reads the slot."""
+        """Returns a context that lasts as long as the device reads the slot."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """The slots are about to be freed."""
+        """Ends the use of the slots, which are about to be freed."""
 
 
 class Device:
-    """Where batches go; of this class: nowhere, they stay on the host.
+    """The destination of batches. With this class itself, they stay on the host.
 
-    ``send`` is called by the threads of a Stream, and returns when the memory of the host is free; ``receive`` by the program's thread, for
-    each batch that it gets. ``receive`` may be called again with the same batch, if a signal has interrupted it.
+    The threads of a Stream call ``send``, which returns when the memory of the host is free. The program's thread calls ``receive`` for each
+    batch that it gets. If a signal has interrupted ``receive``, it may be called again with the same batch.
     """
 
-    normalises = False  # images are sent as bytes and normalised there
+    normalises = False  # images are sent as bytes and normalized there
     decodes = False  # or as files
     pins = False  # slots are pinned: the Ring has to be closed before they are freed
     uses_torch = True  # else the device takes numpy's arrays
-    fixed_shapes = False  # programs are compiled for the shapes of batches: all have the same
+    fixed_shapes = False  # programs are compiled for the shapes of batches, so that all batches have the same shapes
 
     def ring(self) -> Ring:
         return Ring()
@@ -203,12 +203,12 @@ class Device:
         return sent.batch
 
     def after_batch(self) -> Callable[[], object] | None:
-        """What is called after each batch, if the program names nothing else."""
+        """The function that is called after each batch, unless the program names another one."""
         return None
 
 
 class TorchDevice(Device):
-    """Any device of torch whose copies end before ``Tensor.to`` returns."""
+    """A device of torch whose copies end before ``Tensor.to`` returns."""
 
     normalises = True
     decodes = True
@@ -222,7 +222,7 @@ class TorchDevice(Device):
 
 
 class XlaDevice(Device):
-    """A device of torch-xla. Normalising is part of the program's step, so that every step is the same graph."""
+    """A device of torch-xla. The program's step normalizes images, so that every step is the same graph."""
 
     normalises = True
     fixed_shapes = True
@@ -256,28 +256,28 @@ class XlaDevice(Device):
 
 
 class CudaApi(Protocol):
-    """What of ``torch.cuda`` a CudaDevice needs."""
+    """The part of ``torch.cuda`` that a CudaDevice needs."""
 
     def stream(self) -> Any:
-        """A new stream of the device."""
+        """Returns a new stream of the device."""
 
     def current_stream(self) -> Any:
-        """Of the calling thread; has ``wait_event``."""
+        """Returns the current stream of the calling thread. It has ``wait_event``."""
 
     def use(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
-        """In which operations go to that stream."""
+        """Returns a context whose operations go to that stream."""
 
     def event(self, stream: Any) -> Any:
-        """Recorded there; has ``synchronize``, which sleeps."""
+        """Records an event in the stream. It has ``synchronize``, which sleeps."""
 
     def copy(self, tensor: Any) -> Any:
-        """To the device, in the stream in use; may return before the bytes are read."""
+        """Copies a tensor to the device, in the stream in use. It may return before the bytes are read."""
 
     def record_stream(self, tensor: Any, stream: Any) -> None:
-        """Its memory is not used again before what that stream has been given is done."""
+        """Keeps the memory of a tensor in use until the stream has done its present work."""
 
     def register(self, address: int, size: int) -> str:
-        """Pins memory. ``""``, or what went wrong."""
+        """Pins memory, and returns ``""`` or an error message."""
 
     def unregister(self, address: int) -> None: ...
 
@@ -321,7 +321,7 @@ class TorchCuda:
                 return ""
             with contextlib.suppress(
                 RuntimeError
-            ):  # takes the error off this thread, which the next kernel would be blamed for
+            ):  # removes the error from this thread, where the next kernel would report it
                 self._torch.zeros(1, device=self._device)
             return f"{runtime.cudaGetErrorString(status)} (cudaError {int(status)})"
 
@@ -331,13 +331,13 @@ class TorchCuda:
 
 
 class PinnedRing(Ring):
-    """Pins each slot when it is first sent, and all are let go of together. Thread-safe; sends one slot at a time."""
+    """Pins each slot when it is first sent, and unpins all together. It is thread-safe, and sends one slot at a time."""
 
     def __init__(self, api: CudaApi, refused: Callable[[str], None]) -> None:
         self._api = api
         self._refused = refused
         self._lock = threading.Lock()
-        self._pinned: dict[int, bool] = {}  # by address: whether that was possible
+        self._pinned: dict[int, bool] = {}  # by address: True if it was possible
         self._is_open = True
 
     @contextlib.contextmanager
@@ -363,10 +363,10 @@ class PinnedRing(Ring):
 
 
 class CudaDevice(Device):
-    """A GPU. Copies, and what normalises images, run in a stream of their own beside the program's; slots are pinned.
+    """A GPU. Copies, and the normalization of images, run in a stream of their own beside the program's stream. Slots are pinned.
 
-    A slot is free when the event after its copies has come. The program's stream waits for the event after normalising, without the
-    program; the memory on the device is not used again before that stream is done with it.
+    A slot is free when the event after its copies has come. The program's stream waits for the event after the normalization, and the
+    program itself does not wait. The memory on the device is not used again before that stream has finished with it.
     """
 
     normalises = True
@@ -383,7 +383,7 @@ class CudaDevice(Device):
         return PinnedRing(self._api, self._warn)
 
     def send(self, batch: Any, payload: Payload, slot: Slot | None, ring: Ring) -> Sent:
-        sources: list[Any] = []  # stay until they are read
+        sources: list[Any] = []  # they stay alive until they are read
 
         def copy(tensor: Any) -> Any:
             sources.append(tensor)
@@ -427,7 +427,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """All of them, at whatever depth."""
+    """Yields all tensors of a value, at any depth."""
     if _is_tensor(value):
         yield value
     elif isinstance(value, dict):
@@ -439,11 +439,11 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def device_of(value: Any) -> Device:
-    """What the option ``device`` of a Loader means.
+    """Returns the device that the option ``device`` of a Loader names.
 
     Raises:
         InvalidArgumentError: There is no such device.
-        UnsupportedError: What it takes is not installed.
+        UnsupportedError: A package that it needs is not installed.
     """
     if isinstance(value, Device):
         return value
@@ -489,5 +489,5 @@ def _of_torch(value: Any, wanted: str) -> Device:
         raise InvalidArgumentError(
             f"device is {str(value)!r}, and torch finds {count} CUDA devices here; choose one of them, or device='cpu'"
         )
-    # The one that is current now, whichever thread asks later.
+    # This is the device that is current now. Another thread may ask later.
     return CudaDevice(torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index))

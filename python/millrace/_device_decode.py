@@ -1,4 +1,4 @@
-"""JPEGs that are decoded where the training runs: by nvJPEG, through torchvision, then cropped and resized there."""
+"""Decoding of JPEGs on the device that trains: by nvJPEG, through torchvision, with cropping and resizing there."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from . import _arguments
 from ._errors import DamagedDataError, InvalidArgumentError, UnsupportedError
 
 Encoded = Optional[tuple[bytes, tuple[int, int], tuple[float, float, float, float], tuple[int, int, int, int], bool]]
-"""A row as the native loader gives it: the file, (width, height), the rectangle that is shown (x, y, width, height), the pixels that may
-contribute to it (left, top, right, bottom), and whether it is mirrored. None: padding."""
+"""A row as the native loader gives it. It has the file, (width, height), and the rectangle that is shown (x, y, width, height).
+Then come the pixels that may contribute to it (left, top, right, bottom), and True if it is mirrored. None: padding."""
 
 Decode = Callable[[Sequence[Any], bool, Any], Sequence[Any]]
-"""Of files (uint8 tensors on the host), whether in colour, and a device: uint8 tensors ``[C, H, W]`` there."""
+"""Decodes files (uint8 tensors on the host), in color or gray, to uint8 tensors ``[C, H, W]`` on a device."""
 
 _JPEG = b"\xff\xd8\xff"
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageShape:
-    """Of the images of a batch on the device: uint8, perhaps normalised after this."""
+    """The shape of the images of a batch on the device. They are uint8, and may be normalized later."""
 
     height: int
     width: int
@@ -37,9 +37,9 @@ class ImageShape:
 def left_encoded(
     image: tuple[Any, ...], native: Sequence[tuple[Any, ...]]
 ) -> tuple[tuple[Any, ...], list[tuple[Any, ...]], dict[str, ImageShape]]:
-    """The one image, or the fields, with colour and grey images left as they are stored; and the shapes that they shall have, by name.
+    """Returns the one image, or the fields, with color and gray images as they are stored, and the wanted shapes by name.
 
-    Maps of numbers, and images that follow others, are decoded on the host.
+    The host decodes maps of numbers, and images that follow others.
     """
     shapes: dict[str, ImageShape] = {}
 
@@ -65,20 +65,20 @@ def left_encoded(
         for name, field, kind, image, like, *rest in native
     ]
     if not shapes:
-        raise InvalidArgumentError("decode='device' is for images, and fields has none with a crop of its own")
+        raise InvalidArgumentError("decode='device' is for images, and no image in fields has a crop of its own")
     return image, fields, shapes
 
 
 class DeviceDecoder:
-    """Decodes the images of batches on a device of torch. Called by one thread at a time; its kernels go to the stream in use."""
+    """Decodes the images of batches on a device of torch. One thread at a time calls it, and its kernels go to the stream in use."""
 
     def __init__(self, shapes: Mapping[str, ImageShape], decode: Decode | None = None) -> None:
-        """``decode``: in place of torchvision's."""
+        """Takes a function ``decode`` in place of torchvision's."""
         self.shapes = dict(shapes)
         self._decode = decode or _torchvision()
 
     def __call__(self, batch: dict[str, Any], device: Any) -> dict[str, Any]:
-        """The batch with pixels, uint8, in place of files.
+        """Returns the batch with uint8 pixels in place of files.
 
         Raises:
             DamagedDataError: A file cannot be decoded.
@@ -94,7 +94,7 @@ class DeviceDecoder:
         import torch
 
         rows: Sequence[Encoded] = batch[name]
-        # Zeros: padding stays so.
+        # Rows of padding stay zero.
         made = torch.zeros((len(rows), shape.channels, shape.height, shape.width), dtype=torch.uint8, device=device)
         places = [place for place, row in enumerate(rows) if row is not None]
         for place, image in zip(places, self._pixels(name, shape, batch, places, device)):
@@ -104,7 +104,7 @@ class DeviceDecoder:
     def _pixels(
         self, name: str, shape: ImageShape, batch: Mapping[str, Any], places: Sequence[int], device: Any
     ) -> Sequence[Any]:
-        """Of whole images, ``[C, H, W]``."""
+        """Returns the pixels of whole images, ``[C, H, W]``."""
         import torch
 
         files = [torch.frombuffer(bytearray(batch[name][place][0]), dtype=torch.uint8) for place in places]
@@ -113,7 +113,7 @@ class DeviceDecoder:
         try:
             return self._decode(files, shape.channels == 3, device)
         except RuntimeError:
-            pass  # of one of them: which?
+            pass  # one of them is damaged, and the loop below finds it
         images: list[Any] = []
         for place, file in zip(places, files):
             try:
@@ -129,10 +129,12 @@ class DeviceDecoder:
 def decoder_of(
     decode: Any, can_decode: bool, options: dict[str, Any], has_functions: bool, has_tokens: bool
 ) -> DeviceDecoder | None:
-    """What a Loader's option ``decode`` means: None, on the host; else ``options`` are told to leave images as they are stored.
+    """Returns the decoder for a Loader's option ``decode``, or None if the host decodes.
+
+    With a decoder, ``options`` are changed such that images stay as they are stored.
 
     Raises:
-        InvalidArgumentError: Something else that was asked for does not go with it.
+        InvalidArgumentError: Another option contradicts it.
         UnsupportedError: torchvision is missing.
     """
     if _arguments.choice("decode", decode, ("host", "device")) == "host":
@@ -180,7 +182,7 @@ def _torchvision() -> Decode:
 
 
 def _shown(image: Any, row: Any, shape: ImageShape) -> Any:
-    """What is shown of an image: uint8 ``[C, height, width]``. The geometry of torchvision, antialiased."""
+    """Returns the part of an image that is shown, uint8 ``[C, height, width]``. The geometry is that of torchvision, antialiased."""
     from torch.nn import functional
 
     _, (width, height), (x, y, shown_width, shown_height), (left, top, right, bottom), flip = row
@@ -190,7 +192,7 @@ def _shown(image: Any, row: Any, shape: ImageShape) -> Any:
         y,
         x + shown_width,
         y + shown_height,
-    ):  # whole pixels, which see nothing beyond
+    ):  # whole pixels, which do not depend on pixels outside
         pixels = functional.interpolate(
             image[None, :, top:bottom, left:right].float(), size, mode="bilinear", antialias=True
         )[0]

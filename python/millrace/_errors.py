@@ -1,7 +1,7 @@
 """Exceptions of Millrace.
 
-All derive from :class:`Error` and, so that existing ``except`` clauses keep working, from the built-in exception that Python programs
-expect in such a case. Messages name the object, the operation and the remedy.
+All derive from :class:`Error`. They also derive from the built-in exception that Python programs expect in such a case, so that existing
+``except`` clauses keep working. Messages name the object, the operation and the remedy.
 """
 
 from __future__ import annotations
@@ -25,11 +25,19 @@ __all__ = [
 
 
 class Error(Exception):
-    """Base class of all errors that Millrace raises."""
+    """Base class of all errors that Millrace raises.
+
+        try:
+            dataset = millrace.Dataset("s3://bucket/train")
+        except millrace.Error as error:
+            print(error)
+
+    Each error below also has a built-in base class, such as ``ValueError``.
+    """
 
 
 class InvalidArgumentError(Error, ValueError):
-    """Options or input make no sense; nothing was attempted."""
+    """An option or an input is not valid. Nothing was attempted."""
 
 
 class NotFoundError(Error, FileNotFoundError):
@@ -37,28 +45,31 @@ class NotFoundError(Error, FileNotFoundError):
 
 
 class AlreadyExistsError(Error, FileExistsError):
-    """A conditional write lost, or a bucket exists."""
+    """The object, file or bucket exists already, for example because another process wrote it first."""
 
 
 class AccessDeniedError(Error, PermissionError):
-    """The store refuses these credentials, does not know them, or there are none."""
+    """The store refuses the credentials or does not know them, or there are no credentials."""
 
 
 class MismatchError(Error, RuntimeError):
-    """An object is not the one that was indexed, a position belongs to another data set, seed or shuffle, or another
-    process has claimed the checkpoints."""
+    """Two things do not belong together.
+
+    An object is not the one that was indexed; a position belongs to another data set, seed or shuffle; or another process has claimed
+    the checkpoints.
+    """
 
 
 class DamagedDataError(Error, OSError):
-    """Bytes are damaged: a checksum, a truncated shard, a sample that cannot be decoded."""
+    """Bytes are damaged: a checksum differs, a shard is truncated, or a sample cannot be decoded."""
 
 
 class ExhaustedError(Error, MemoryError):
-    """A memory budget, a disk or a quota is too small; the message says what would do."""
+    """A memory budget, a disk or a quota is too small. The message says what would be enough."""
 
 
 class UnavailableError(Error, ConnectionError):
-    """The store did not answer, or kept failing until the retries were used up; trying later may help."""
+    """The store did not answer, or kept failing until the retries were used up. A later attempt may succeed."""
 
 
 class CancelledError(Error, RuntimeError):
@@ -70,15 +81,18 @@ class UnsupportedError(Error, NotImplementedError):
 
 
 class InternalError(Error, RuntimeError):
-    """A fault of Millrace itself; please report it with its message."""
+    """Millrace itself has an error. Please report it with its message."""
 
 
 class UsageError(Error, RuntimeError):
-    """An object was used where or when it cannot work: after close(), after a fork, or too late."""
+    """An object was used in a place or at a time in which it cannot work: after close(), after a fork, or too late."""
 
 
 class TransformError(Error, RuntimeError):
-    """A transform raised, or returned what no batch can be made of. The message names the sample; ``__cause__`` is what it raised."""
+    """A transform raised, or returned a value that cannot become part of a batch.
+
+    The message names the sample, and ``__cause__`` is the exception that the transform raised.
+    """
 
 
 # Every code of absl::Status but OK. The native module looks the class up here.

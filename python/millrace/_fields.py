@@ -1,4 +1,4 @@
-"""What a batch holds: entries, each made of one field of the samples."""
+"""The entries of a batch. Each is made from one field of the samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._device import Normalization
 from ._errors import Error, InvalidArgumentError
 from .transforms import Entry, Transform, compiled
 
-# How an .npy file begins.
+# This is the beginning of an .npy file.
 _HEAD = re.compile(
     rb"\x93NUMPY(?:\x01.{3}|[\x02\x03].{5})\{'descr': (?P<descr>.{1,4096}?), 'fortran_order': (?P<fortran>True|False)",
     re.DOTALL,
@@ -27,35 +27,47 @@ _IN_JSON = {"int": "json:", "float": "json-float:", "text": "json-text:"}  # wha
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF: uint8 or floats, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding (255 in a map of numbers).
+    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF.
+
+        fields = {"image": millrace.Image("jpg", 224, crop="random"), "mask": millrace.Image("png", like="image", interpolation="nearest")}
+        loader = millrace.Loader("s3://bucket/train", fields=fields)
+
+    The entry is uint8 or floats, ``[B, H, W, C]`` or ``[B, C, H, W]``, with zeros for padding. A map of numbers is uint8 ``[B, H, W]``, with 255
+    for padding.
 
     Args:
-        field: The field of the sample. None: its one field that is an image: jpg, jpeg, png, webp, tif, tiff, bmp or gif.
-        size: Of the output: ``s`` for s x s, or ``(height, width)``. None: that of the Loader; with ``like``, that of the other image.
-        channels: 3 (RGB, also None) or 1 (grey). None with ``interpolation="nearest"``: a map of numbers, ``[B, H, W]`` uint8, such as the classes of pixels:
-            the indices of a palette, or the samples of a grey image as they are stored.
-        crop: ``"center"``: the shorter side is resized and the centre cropped. ``"random"``: a random resized crop, and a flip. ``(from, to)``: the
-            part of the image's area that a random crop takes (0.08, 1); or that and another ``(from, to)``, its width over height (3 / 4, 4 / 3).
-            None: as ``augment`` of the Loader says. The entry called ``image`` is cropped as a Loader without ``fields`` would; other
-            images of the sample have crops of their own, by their names.
-        flip: Probability of a horizontal flip, where the crop is random. None: 0.5.
-        dtype: ``"uint8"`` (0 to 255), ``"float32"`` (0 to 1, then minus ``mean``, divided by ``std``), or the same rounded to ``"float16"`` or ``"bfloat16"``; also
-            ``"u8"``, ``"f32"``, ``"f16"``, ``"bf16"``, ``torch.uint8``, ``numpy.float32`` and the like. None: ``"f32"`` with ``mean`` or ``std``, for torch, and with ``normalize`` of the Loader; else, and with ``raw``, ``"u8"``.
-        layout: ``"nhwc"`` or ``"nchw"``. None: ``"nchw"`` for torch, but with ``raw``; else ``"nhwc"``.
-        mean: One number a channel, or one for all (floats only). None: 0, or as ``normalize`` of the Loader says.
-        std: Likewise. None: 1, or as ``normalize`` of the Loader says.
-        like: The name of another image of the batch, whose crop and flip this one follows, as a mask does. The two may differ in size, not in
-            shape: a sample in which they do is damaged.
-        interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, all antialiased, or ``"nearest"``: each pixel is one of the source, never a mean of
-            several.
-        orientation: ``"exif"``: an image is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
-            ``"stored"`` (also None): pixels lie as they are stored, as Pillow's ``Image.open`` and torchvision read them. A TIFF is turned in any
-            case, as by Pillow.
-        exact: True: the whole image is decoded in full size before it is cropped and resized, and so bit for bit what that yields. Without, a JPEG
-            that is much larger than needed is shrunk by its codec first, and its colours are converted after resizing, which is faster.
-        transforms: Of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``, in place of ``size``,
-            ``crop``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, pixels are floats.
+        field: The field of the sample. None: its only field that is an image: jpg, jpeg, png, webp, tif, tiff, bmp or gif.
+        size: The size of the output in pixels: ``s`` for s x s, or ``(height, width)``. None: the size of the Loader; with ``like``, that of the
+            other image.
+        channels: 3 (RGB) or 1 (gray). None: 3. None with ``interpolation="nearest"``: a map of numbers, such as the classes of pixels. Its
+            numbers are the indices of a palette, or the values of a gray image as they are stored.
+        crop: ``"center"``: the shorter side is resized, and the center is cropped. ``"random"``: a random resized crop, and a flip.
+            ``(from, to)``: the part of the image's area that a random crop takes; ``"random"`` takes (0.08, 1). Two pairs: the second one is
+            the crop's width over height; ``"random"`` takes (3 / 4, 4 / 3). None: as ``augment`` of the Loader says. The entry called ``image``
+            is cropped as in a Loader without ``fields``. Other images of the sample have crops of their own, by their names.
+        flip: The probability of a horizontal flip, if the crop is random. None: 0.5.
+        dtype: ``"uint8"`` (0 to 255), or ``"float32"`` (0 to 1, minus ``mean``, divided by ``std``), or the same rounded to ``"float16"`` or
+            ``"bfloat16"``. Also ``"u8"``, ``"f32"``, ``"f16"``, ``"bf16"``, ``torch.uint8``, ``numpy.float32`` and similar names. None: ``"f32"`` with
+            ``mean`` or ``std``, for torch, and with ``normalize`` of the Loader; ``"u8"`` in all other cases, and with ``raw``.
+        layout: ``"nhwc"`` or ``"nchw"``. None: ``"nchw"`` for torch without ``raw``, else ``"nhwc"``.
+        mean: One number for each channel, or one for all (floats only). None: 0, or as ``normalize`` of the Loader says.
+        std: One number for each channel, or one for all (floats only). None: 1, or as ``normalize`` of the Loader says.
+        like: The name of another image of the batch. This image gets the crop and the flip of that image, as masks do. The two may differ in
+            size, but not in aspect ratio: a sample in which it differs is damaged. None: the image has its own crop.
+        interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, which are all antialiased. Or ``"nearest"``: each pixel is a pixel of the
+            source, never a mean of several.
+        orientation: ``"exif"``: an image is turned and mirrored as its EXIF data say. Most cameras need this, and most data sets do not have
+            such data. ``"stored"``: pixels stay as they are stored, as Pillow's ``Image.open`` and torchvision read them. A TIFF is
+            always turned, as by Pillow. None: ``"stored"``.
+        exact: True: the whole image is decoded in full size before it is cropped and resized, and the result is bit for bit that of these
+            steps. False or None: the codec shrinks a JPEG that is much larger than needed, and colors are converted after resizing,
+            which is faster.
+        transforms: A list of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``. It
+            replaces ``size``, ``crop``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, pixels are floats. None: these apply.
         pad: The number in rows of padding. None: 255 in a map of numbers, else 0.
+
+    Raises:
+        InvalidArgumentError: Options contradict each other. The Loader raises it when it gets the image.
     """
 
     field: str | None = None
@@ -80,7 +92,7 @@ class Image:
         return super().__new__(cls)
 
     def _over(self, usual: Image) -> Image:
-        """With what this one leaves open taken from ``usual``."""
+        """Returns the image with options that are None taken from ``usual``."""
         if self.transforms is not None:
             return self._transformed()._over(usual)
         is_map = self.interpolation == "nearest" and self.channels is None and not self._entries()
@@ -96,14 +108,14 @@ class Image:
         return dataclasses.replace(self, dtype=dtype, **changes)
 
     def _transformed(self) -> _Transformed:
-        """With what the transforms say in the other arguments."""
+        """Returns the image with the other arguments as the transforms determine them."""
         if self.like is not None:
             raise InvalidArgumentError(
                 f"transforms say how to crop, and so does like={self.like!r}, which gives an image those of the other one; leave one out"
             )
         for name in ("size", "crop", "flip", "mean", "std"):
             if getattr(self, name) is not None:
-                raise InvalidArgumentError(f"{name} is said by transforms; leave it out")
+                raise InvalidArgumentError(f"{name} is given by transforms; leave it out")
         if self.interpolation != "bilinear":
             raise InvalidArgumentError(
                 "interpolation is that of RandomResizedCrop or Resize in transforms; give it there"
@@ -131,7 +143,7 @@ class Image:
         return ()
 
     def _native(self) -> tuple[Any, ...]:
-        """Of one that leaves nothing open; its values are checked here."""
+        """Checks an image without options that are None, and returns it as ``_core`` takes it."""
         interpolation = _arguments.choice(
             "interpolation", self.interpolation, ("bilinear", "nearest", "bicubic", "box")
         )
@@ -139,13 +151,13 @@ class Image:
         dtype = _arguments.dtype(self.dtype)
         channels = 1 if is_map else _arguments.integer("channels", self.channels)
         if channels not in (1, 3):
-            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
+            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (gray)")
         if is_map and dtype != "u8":
             raise InvalidArgumentError(
                 "a map of numbers (interpolation='nearest' without channels) has dtype='u8'; give channels=1 for pixels"
             )
         if dtype == "u8" and (self.mean is not None or self.std is not None):
-            raise InvalidArgumentError("mean and std are for pixels that are floats; u8 pixels are never normalised")
+            raise InvalidArgumentError("mean and std are for pixels that are floats; u8 pixels are never normalized")
         crop = (*_crop(self.crop), _arguments.number("flip", self.flip))
         return (
             *_arguments.image_size(self.size),
@@ -166,7 +178,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class _Transformed(Image):
-    """An image with transforms that were checked."""
+    """An image whose transforms were checked."""
 
     entries: tuple[Entry, ...] = ()
 
@@ -176,14 +188,22 @@ class _Transformed(Image):
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """int64 ``[B]``, -100 for padding; of the kind float, float32 ``[B]``, NaN for padding (0 with a device of XLA or JAX); or a list of B strings.
+    """A label: a number or a text for each sample.
+
+        loader = millrace.Loader("s3://bucket/train", label=millrace.Label("json", "float", path="annotation.score"))
+
+    | ``kind`` | Entry | Padding |
+    |---|---|---|
+    | ``"int"`` | int64 ``[B]`` | -100 |
+    | ``"float"`` | float32 ``[B]`` | NaN; 0 with a device of XLA or JAX |
+    | ``"text"`` | list of B strings | ``""`` |
 
     Args:
         field: The field of the sample.
-        kind: How the field is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32) or ``"text"`` (UTF-8).
-        path: In a JSON field, names of members, with dots between them, that lead to the label, such as ``"annotation.label"``. There, ``"int"`` is a whole
-            number, ``"float"`` any number and ``"text"`` a string.
-        pad: The number in rows of padding.
+        kind: The form of the field: ``"int"`` (ASCII decimal), ``"float"`` (a number, which is delivered as float32) or ``"text"`` (UTF-8).
+        path: In a JSON field, the names of members that lead to the label, with dots between them, such as ``"annotation.label"``. There,
+            ``"int"`` is a whole number, ``"float"`` is any number, and ``"text"`` is a string. None: the whole field is the label.
+        pad: The number in rows of padding. None: as in the table.
     """
 
     field: str = "cls"
@@ -193,7 +213,7 @@ class Label:
     _entry: ClassVar[str] = "label"
 
     def _form(self) -> str:
-        """As ``feed --label-kind`` says it."""
+        """Returns the kind in the notation of ``feed --label-kind``."""
         if isinstance(self.kind, str) and self.kind.startswith("json"):
             raise InvalidArgumentError(
                 f"kind is {self.kind!r}; name the member of the JSON by path=, as in millrace.Label(field, 'float', path='a.b')"
@@ -205,7 +225,13 @@ class Label:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A list of B strings, the UTF-8 of a field; ``""`` for padding."""
+    """A list of B strings: the UTF-8 text of a field, and ``""`` for padding.
+
+        loader = millrace.Loader("s3://bucket/train", fields={"image": millrace.Image(), "caption": millrace.Text("txt")})
+
+    Args:
+        field: The field of the sample.
+    """
 
     field: str
     _entry: ClassVar[str] = "text"
@@ -213,7 +239,13 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Json:
-    """A list of B objects, what the JSON of a field holds; None for padding."""
+    """A list of B objects: the values of a field with JSON, and None for padding.
+
+        loader = millrace.Loader("s3://bucket/train", fields={"image": millrace.Image(), "meta": millrace.Json("json")})
+
+    Args:
+        field: The field of the sample.
+    """
 
     field: str
     _entry: ClassVar[str] = "json"
@@ -223,7 +255,14 @@ class Json:
 class Array:
     """Arrays: ``.npy`` files as ``numpy.load(allow_pickle=False)`` reads them, and the arrays of MDS, TFRecord and RecordIO.
 
-    ``[B, ...]`` where all rows of the batch have one type and shape, with ``pad`` (None: zeros) for padding; else a list of B arrays, None for padding.
+        loader = millrace.Loader("s3://bucket/train", fields={"embedding": millrace.Array("embedding.npy")})
+
+    If all rows of the batch have the same type and shape, the entry is an array ``[B, ...]``. Otherwise it is a list of B arrays, with None for
+    padding.
+
+    Args:
+        field: The field of the sample.
+        pad: The number in rows of padding of ``[B, ...]``. None: 0.
     """
 
     field: str
@@ -233,7 +272,13 @@ class Array:
 
 @dataclasses.dataclass(frozen=True)
 class Bytes:
-    """A list of B bytes objects, the values of a field as they are stored; ``b""`` for padding."""
+    """A list of B bytes objects: the values of a field as they are stored, and ``b""`` for padding.
+
+        loader = millrace.Loader("s3://bucket/train", fields={"file": millrace.Bytes("jpg")})
+
+    Args:
+        field: The field of the sample.
+    """
 
     field: str
     _entry: ClassVar[str] = "bytes"
@@ -241,19 +286,22 @@ class Bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Boxes:
-    """Boxes that follow an image: a list of B float32 arrays ``[n, 4]``, left, top, right and bottom in pixels of the batch's image.
+    """Boxes that follow an image: a list of B float32 arrays ``[n, 4]``, with left, top, right and bottom in pixels of the batch's image.
 
-    All boxes of the sample stay, in their order, so that their labels need not change. They are cropped, flipped and resized as the image is;
-    a box of which nothing is left is four zeros: ``boxes[:, 2] > boxes[:, 0]`` are the others. Padding is an array without boxes.
+        fields = {"image": millrace.Image(), "boxes": millrace.Boxes("json", format="xywh", path="annotations.bbox")}
+        loader = millrace.Loader("s3://bucket/train", fields=fields)
+
+    All boxes of the sample stay, in their order, so that their labels need not change. They are cropped, flipped and resized with the image.
+    If nothing is left of a box, it is four zeros; ``boxes[:, 2] > boxes[:, 0]`` selects the others. Padding is an array without boxes.
 
     Args:
-        field: The field of the sample: an ``.npy`` file ``[n, 4]``, or JSON, a list of lists of four numbers.
-        like: The name of the image of the batch that they belong to, which has a crop of its own.
-        format: ``"xyxy"``: left, top, right, bottom; ``"xywh"``: left, top, width, height (COCO's); ``"cxcywh"``: the centre, width, height.
-        normalized: They are parts of the image's width and height, 0 to 1 (with ``"cxcywh"``: YOLO's); else pixels of the image as it is stored,
-            or, with ``orientation="exif"`` of the image, as it is seen.
-        path: Names of members of the JSON, with dots between them, that lead to the boxes; of a list, each element is gone through:
-            ``"annotations.bbox"``.
+        field: The field of the sample: an ``.npy`` file ``[n, 4]``, or JSON with a list of lists of four numbers.
+        like: The name of the image in the batch to which the boxes belong. That image has a crop of its own.
+        format: ``"xyxy"``: left, top, right, bottom. ``"xywh"``: left, top, width, height, as in COCO. ``"cxcywh"``: the center, width, height.
+        normalized: True: the numbers are parts of the image's width and height, 0 to 1; with ``"cxcywh"``, as in YOLO. False: they are
+            pixels of the image as it is stored, or, with ``orientation="exif"`` of the image, as it is shown.
+        path: The names of members of the JSON that lead to the boxes, with dots between them: ``"annotations.bbox"``. In a list, the path
+            applies to each element. None: the whole field is the boxes.
     """
 
     field: str
@@ -274,12 +322,12 @@ class Boxes:
 
 
 Field = Union[Image, Label, Text, Json, Array, Bytes, Boxes]
-"""One entry of a batch."""
+"""This is one entry of a batch."""
 
 
 def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]]:
-    """Checked, with what images leave open taken from ``usual``."""
-    wanted = "a dict of names and what each holds, such as {'image': millrace.Image(), 'caption': millrace.Text('txt')}"
+    """Checks the fields, and returns them with options of images that are None taken from ``usual``."""
+    wanted = "a dict of names and fields, such as {'image': millrace.Image(), 'caption': millrace.Text('txt')}"
     if not isinstance(fields, Mapping):
         _arguments.refuse("fields", wanted, fields)
     if not fields:
@@ -326,7 +374,7 @@ def refuse_objects(datasets: Sequence[_core.Dataset], native: Sequence[tuple[Any
 
 
 def padding_of_values(native: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """What rows without a sample have in the entries that are lists, by name."""
+    """Returns the values of rows without a sample in the entries that are lists, by name."""
     usual: dict[str, Any] = {
         "text": "",
         "json": None,
@@ -349,7 +397,7 @@ def is_map(image: tuple[Any, ...]) -> bool:
 
 
 def dtypes_of(image: tuple[Any, ...], native: Sequence[tuple[Any, ...]]) -> dict[str, str]:
-    """The value of the one image, or of each image field, by name."""
+    """Returns the type of the one image, or of each image field, by name."""
     return {name: made[4] for name, _, _, made, *_ in native if made} if native else {"image": image[4]}
 
 
@@ -359,16 +407,16 @@ def sent_as_bytes(
     padded: Container[str] = (),
     only_halves: bool = False,
 ) -> tuple[tuple[Any, ...], list[tuple[Any, ...]], dict[str, Normalization]]:
-    """The one image, or the fields, with u8 in the place of floats; and what is left to do, by the names of the images.
+    """Returns the one image, or the fields, with u8 in place of floats, and the remaining work by the names of the images.
 
-    Those in ``padded`` are f32, which have to be rounded at most; with ``only_halves`` so are all that need no rounding.
+    Images in ``padded`` are f32, and at most have to be rounded. With ``only_halves``, all images that need no rounding are f32, too.
     """
     left: dict[str, Normalization] = {}
 
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
         *_, transforms, _ = rest
-        erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # of normalised pixels, perhaps
+        erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # perhaps of normalized pixels
         is_done = erases or name in padded
         if dtype == "u8" or (dtype == "f32" and (is_done or only_halves)):
             return image
@@ -381,7 +429,7 @@ def sent_as_bytes(
 
 
 def _crop(crop: Any) -> tuple[bool, tuple[float, float], tuple[float, float]]:
-    """Whether it is random, and then its part of the area and its shape, each from and to."""
+    """Returns whether a crop is random, and the limits of its part of the area and of its aspect ratio."""
     wanted = "'center', 'random', (from, to), or two of these pairs"
     if isinstance(crop, str):
         return _arguments.choice("crop", crop, ("center", "random")) == "random", _SCALE, _RATIO
@@ -399,7 +447,10 @@ def _crop(crop: Any) -> tuple[bool, tuple[float, float], tuple[float, float]]:
 
 
 def the_image(image: Any, usual: Image) -> tuple[tuple[Any, ...], str]:
-    """The one image of batches without ``fields``, with what it leaves open taken from ``usual``; and its field, "" for the one that is an image."""
+    """Returns the one image of batches without ``fields``, and its field. The field "" stands for the only field that is an image.
+
+    Options of the image that are None are taken from ``usual``.
+    """
     if image is None:
         return usual._native(), ""
     if not isinstance(image, Image):
@@ -410,7 +461,7 @@ def the_image(image: Any, usual: Image) -> tuple[tuple[Any, ...], str]:
         made = image._over(usual)
         if made.channels is None:
             raise InvalidArgumentError(
-                "a map of numbers is no image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
+                "a map of numbers is not an image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
             )
         return made._native(), _arguments.text("field", image.field) or ""
     except InvalidArgumentError as error:

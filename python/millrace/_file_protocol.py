@@ -1,4 +1,4 @@
-"""``millrace://`` for fsspec: registered when both packages are imported, in either order, without importing fsspec."""
+"""The protocol ``millrace://`` for fsspec. It is registered when both packages are imported, in either order, without importing fsspec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _FSSPEC = "fsspec"
 
 
 def register() -> None:
-    """Now, or when the program imports fsspec. An installed package also has an entry point, by which fsspec finds it without ``import millrace``."""
+    """Registers the protocol now, or when the program imports fsspec.
+
+    An installed package also has an entry point, by which fsspec finds it without ``import millrace``.
+    """
     if _FSSPEC in sys.modules:
         _add(sys.modules[_FSSPEC])
     elif not any(isinstance(finder, _Waiting) for finder in sys.meta_path):
@@ -24,7 +27,7 @@ def _add(fsspec: ModuleType) -> None:
 
 
 class _Waiting:
-    """Is asked for each module that is imported, until that is fsspec."""
+    """A finder that Python asks for each imported module, until the program imports fsspec."""
 
     _is_asking = False
 

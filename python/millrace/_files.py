@@ -1,4 +1,4 @@
-"""Objects as Python files."""
+"""Python files for objects of a store."""
 
 from __future__ import annotations
 
@@ -44,29 +44,33 @@ def open(
     errors: str | None = None,
     newline: str | None = None,
 ) -> IO[Any]:
-    """Opens an object of a store, or a file, as a Python file: for ``torch.load`` and ``save``, pandas, pyarrow and the like.
+    """Opens an object of a store, or a file, as a Python file: for ``torch.load`` and ``torch.save``, pandas, pyarrow and others.
 
-    **Reading** is seekable. Size and version are asked for at once; if the object is replaced later, reads raise MismatchError. A read
-    that goes on where the last one ended is read ahead, with many requests in flight and at most 128 MiB; a read elsewhere asks the
-    store for its bytes alone (of a buffered file, for a buffer full). The GIL is released meanwhile, and Ctrl-C is noticed.
+        with millrace.open("s3://bucket/model.pt") as file:
+            state = torch.load(file, weights_only=True)
 
-    **Writing** cannot seek. The object appears when the file is closed, whole and in place of an older one. If the body of ``with``
-    raises, or the file is never closed, nothing appears; :meth:`discard` on the file does the same.
+    **Reading** is seekable. The size and the version are requested at once. If the object is replaced later, reads raise MismatchError.
+    Sequential reads are read ahead, with many requests in flight and at most 128 MiB. A read elsewhere requests only its own bytes; in a
+    buffered file, as many as the buffer holds. The GIL is released meanwhile, and Ctrl-C interrupts a read.
+
+    **Writing** cannot seek. The object appears when the file is closed, with all of its bytes, and replaces an older one. If the body of
+    ``with`` raises, or the file is never closed, nothing appears. :meth:`discard` on the file has the same effect.
 
     Args:
         uri: ``s3://bucket/key``, ``file:///path``, ``mem://name/key`` or a plain path.
-        mode: ``"rb"``, ``"wb"``, ``"r"`` or ``"w"``; ``"xb"`` and ``"x"`` write what must not be there yet.
-        buffering: Bytes of the buffer before the store; 0: none, of binary files alone. -1: 256 KiB to read, 1 MiB to write.
-        encoding: Of text, as are ``errors`` and ``newline``; see :func:`io.open`.
+        mode: ``"rb"``, ``"wb"``, ``"r"`` or ``"w"``. ``"xb"`` and ``"x"`` write an object that must not exist yet.
+        buffering: The size of the buffer in front of the store, in bytes. 0: no buffer, for binary files only. -1: 256 KiB for reading,
+            1 MiB for writing.
+        encoding, errors, newline: Options of text files, as for :func:`io.open`.
 
     Returns:
         An ``io.BufferedReader`` or ``BufferedWriter`` (``io.RawIOBase`` without buffering), or an ``io.TextIOWrapper`` around it.
 
     Raises:
-        NotFoundError: No such bucket or object.
+        NotFoundError: There is no such bucket or object.
         AccessDeniedError: The store refuses these credentials.
-        AlreadyExistsError: Of mode ``"x"``, on closing.
-        MismatchError, UnavailableError, ExhaustedError: In reading or writing.
+        AlreadyExistsError: With mode ``"x"``, the object exists. It is raised when the file is closed.
+        MismatchError, UnavailableError, ExhaustedError: A read or a write failed.
     """
     name = _arguments.uri("uri", uri, "the URI of an object or a path")
     mode = _arguments.choice("mode", mode, _MODES)
@@ -88,7 +92,7 @@ def open(
 
 
 class RawReader(io.RawIOBase):
-    """An object without a buffer. ``name`` is its URI, ``size`` its bytes."""
+    """An object without a buffer. ``name`` is its URI, and ``size`` is its size in bytes."""
 
     mode = "rb"
 
@@ -168,7 +172,7 @@ class RawWriter(io.RawIOBase):
     def write(self, data: Buffer) -> int:
         if self.closed:
             raise ValueError("I/O operation on a closed file")
-        if self._discarded:  # what buffers still hold
+        if self._discarded:  # buffers still hold these bytes
             return memoryview(data).nbytes
         try:
             count = self._native.write(data)
@@ -241,7 +245,7 @@ class _TextWriter(io.TextIOWrapper):
 
 
 def _drop(file: Any) -> None:
-    """The end of a file that was never closed, perhaps since an exception came before: half an object must not appear."""
+    """Ends a file that was never closed, perhaps because of an exception. An incomplete object must not appear."""
     if getattr(file, "closed", True):
         return
     warnings.warn(

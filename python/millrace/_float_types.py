@@ -18,10 +18,10 @@ _CARRIER = np.dtype([("bfloat16", "<i2")])  # of numbers on their way to tensors
 
 
 def element(kind: str, torch: Any, as_tensors: bool) -> tuple[Any, Any]:
-    """The type of an array of such numbers, and the type of torch as which its tensor is viewed, None if it has that type already.
+    """Returns the type of an array of such numbers, and the type of torch as which its tensor is viewed.
 
-    ``torch``: the module, if the arrays become tensors; ``as_tensors``: at once, else :func:`tensor_of` makes them.
-    UnsupportedError: numpy cannot hold them.
+    The second type is None if the tensor has it already. ``torch`` is the module if the arrays become tensors. With ``as_tensors`` they
+    become tensors at once; otherwise :func:`tensor_of` converts them. It raises UnsupportedError if numpy cannot hold the numbers.
     """
     if kind != "bf16":
         return np.dtype(NAMES[kind]), None
@@ -36,14 +36,14 @@ def element(kind: str, torch: Any, as_tensors: bool) -> tuple[Any, Any]:
 
 
 def tensor_of(array: Any, torch: Any) -> Any:
-    """The array as a tensor over the same memory. TypeError: torch does not have its type."""
+    """Returns the array as a tensor over the same memory. Raises TypeError if torch does not have its type."""
     if array.dtype == _CARRIER:
         return torch.from_numpy(array.view(_BITS)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
 def array_of(tensor: Any) -> Any:
-    """The tensor of the host as an array over the same memory. ImportError: it is bfloat16, and ml_dtypes is not installed."""
+    """Returns a tensor of the host as an array over the same memory. Raises ImportError for bfloat16 if ml_dtypes is not installed."""
     if str(tensor.dtype) != "torch.bfloat16":
         return tensor.numpy()
     import torch
@@ -52,5 +52,5 @@ def array_of(tensor: Any) -> Any:
 
 
 def is_float(kind: np.dtype[Any]) -> bool:
-    """Says the same of ml_dtypes' bfloat16 as of numpy's own types."""
+    """Says if a type has floats: numpy's own types and ml_dtypes' bfloat16."""
     return kind.kind == "f" or kind.name == NAMES["bf16"]

@@ -1,4 +1,4 @@
-"""JSON that others have written, and may have written to do harm."""
+"""JSON that others have written, perhaps with the intent to do harm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """ValueError for all that is no JSON, and for JSON that is nested too deeply for Python's parser."""
+    """Parses JSON. Raises ValueError for all other texts, and for JSON that is nested too deeply for Python's parser."""
     try:
         return json.loads(text)
     except RecursionError:

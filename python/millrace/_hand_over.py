@@ -1,4 +1,4 @@
-"""The way of batches from the native loader to the program: where they go, and who makes floats of their pixels."""
+"""The way of batches from the native loader to the program: their destination, and the conversion of their pixels to floats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._fields import dtypes_of, sent_as_bytes
 
 
 class Destination(NamedTuple):
-    """Where batches go."""
+    """The destination of batches."""
 
     device: Device
     payload: Payload
@@ -36,7 +36,7 @@ class HandOver(NamedTuple):
         return {name: _float_types.NAMES[each.kind] for name, each in self.floats.items()}
 
     def native_floats(self, as_tensors: bool) -> list[tuple[Any, ...]]:
-        """``as_tensors``: the native loader makes them, else Python does."""
+        """Returns the floats as the native loader takes them. With ``as_tensors`` the native loader makes tensors; otherwise Python does."""
         return [
             (
                 name,
@@ -54,7 +54,7 @@ class HandOver(NamedTuple):
         return tuple(batch[name] for name in self.as_tuple) if self.as_tuple else batch
 
     def check(self, batch: Any) -> None:
-        """TransformError: functions have made something without these entries."""
+        """Raises TransformError if functions have made a batch without these entries."""
         if not self.as_tuple:
             return
         if not isinstance(batch, Mapping):
@@ -75,10 +75,11 @@ def handed_over(
     is_remote: bool,
     is_deep: bool,
 ) -> tuple[HandOver, Payload]:
-    """Changes ``options``, those of the native loader, so that float pixels stay bytes up to the device, or up to the program.
+    """Changes ``options`` of the native loader such that float pixels stay bytes up to the device, or up to the program.
 
-    They are floats from the start in rows that workers transform, and in memory that is pinned if functions get them. Images in ``padded`` are float32 from the
-    start. Floats of 16 bits are made at the end in any case. ``is_deep``: functions of whole batches may make what they like.
+    Pixels are floats from the start in rows that workers transform. If functions get them, they are also floats in pinned memory. Images in
+    ``padded`` are float32 from the start. Floats of 16 bits are always made at the end. With ``is_deep``, functions of whole batches may
+    return anything.
     """
     on_device = device is not None and device.normalises and not has_functions
     is_pinned = device is not None and device.pins
@@ -92,7 +93,7 @@ def handed_over(
             )
     options["image"], options["fields"], floats = sent_as_bytes(*images, padded, only_halves=is_early)
     made = HandOver({} if on_device else floats, tuple(as_tuple), torch)
-    made.native_floats(as_tensors=False)  # says it if they cannot be made
+    made.native_floats(as_tensors=False)  # raises if they cannot be made
     if not on_device:
         return made, Payload({}, is_deep, decoder)
     affine = {name: each.affine for name, each in floats.items() if not each.is_done}

@@ -14,7 +14,7 @@ from ._loader import Loader
 from ._padding import Rows, filled, rows_of
 
 if TYPE_CHECKING:
-    # What is used of transformers' classes: the package need not be there to check this one.
+    # These are the used parts of transformers' classes, so that type checks work without the package.
     class _Callback: ...
 
     class _State: ...
@@ -57,32 +57,35 @@ else:
     _Iterable = torch.utils.data.IterableDataset
     _DataLoader = torch.utils.data.DataLoader
 
-    # These come last, so that transformers is named if both are missing.
+    # These imports come last, so that the error names transformers if both packages are missing.
     from accelerate.data_loader import DataLoaderStateMixin as _LoopState
     from accelerate.state import GradientState as _GradientState
     from accelerate.utils import recursively_apply as _recursively_apply
 
-_IGNORED = -100  # the label of what has no label, in Hugging Face's losses and metrics
+_IGNORED = -100  # the label of rows without a label, in Hugging Face's losses and metrics
 _OF_MILLRACE = ("valid", "sample", "part", "row", "key")
 
 
 class TrainerMixin(_MixinBase):
-    """Lets any class of Trainer train and evaluate on :class:`millrace.Loader`: ``class MyTrainer(TrainerMixin, Seq2SeqTrainer)``.
+    """A base class with which any class of Trainer can train and evaluate on :class:`millrace.Loader`.
 
-    ``train_dataset`` and ``eval_dataset`` may be a Loader (the latter a dict of them, too); other data sets go the Trainer's usual way.
+        class MyTrainer(millrace.huggingface.TrainerMixin, transformers.Seq2SeqTrainer):
+            pass
 
-    **Batches** are those of the Loader: its ``batch_size`` counts, and ``per_device_train_batch_size`` is only what logs say, so let them be
-    equal. Name the fields as the model does (``pixel_values``, ``labels``), or return what the model takes from the Loader's ``batch_transform``.
-    With ``remove_unused_columns``, which is usual, the columns that the model does not take are left out; without it, those that every batch of
-    Millrace has beside its fields. Labels of padding (:attr:`millrace.Batch.valid` is false) become -100.
+    ``train_dataset`` may be a Loader, and ``eval_dataset`` a Loader or a dict of Loaders. The Trainer handles other data sets itself.
 
-    **Evaluation and prediction** leave padding out. The model, metrics and predictions get each sample once, in the order of the Loader, for every number of
-    ranks. The loss weighs batches by their samples.
+    **Batches** are those of the Loader, whose ``batch_size`` counts. Logs show ``per_device_train_batch_size``, so make them equal. Give the
+    fields the names that the model takes (``pixel_values``, ``labels``), or return such a batch from the Loader's ``batch_transform``.
+    With ``remove_unused_columns``, which is the default, columns that the model does not take are left out. Without it, the columns that
+    every batch of Millrace has beside its fields are left out. Labels of padding (:attr:`millrace.Batch.valid` is false) become -100.
 
-    **Ranks** are those of the Loader. accelerate neither splits batches nor sends them from one rank to the others.
+    **Evaluation and prediction** leave padding out. The model, metrics and predictions get each sample once, in the order of the Loader, for
+    every number of ranks. The loss weighs batches by their samples.
 
-    **Resuming.** Checkpoints hold the position (see :class:`PositionCallback`); ``train(resume_from_checkpoint=...)`` goes on with the next sample, also in the
-    middle of an epoch. The batches before it are not read again.
+    **Ranks** are those of the Loader. The package accelerate does not split batches, and does not send them from one rank to the others.
+
+    **Resuming.** Checkpoints hold the position (see :class:`PositionCallback`). ``train(resume_from_checkpoint=...)`` continues with the next
+    sample, also in the middle of an epoch. The batches before it are not read again.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -123,7 +126,7 @@ class TrainerMixin(_MixinBase):
         return step
 
     def _columns(self) -> set[str] | None:
-        """Those that the model takes; None for all."""
+        """Returns the columns that the model takes, or None for all."""
         if not self.args.remove_unused_columns:
             return None
         model = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model  # of PEFT
@@ -131,27 +134,33 @@ class TrainerMixin(_MixinBase):
 
 
 class Trainer(TrainerMixin, _Trainer):
-    """``transformers.Trainer``, whose data sets may be Loaders: see :class:`TrainerMixin`."""
+    """A ``transformers.Trainer`` whose data sets may be Loaders. :class:`TrainerMixin` describes it.
+
+        trainer = millrace.huggingface.Trainer(model=model, args=TrainingArguments("out"), train_dataset=loader)
+        trainer.train()
+
+    Its arguments are those of ``transformers.Trainer``.
+    """
 
 
 class PositionCallback(_Callback, _State):
-    """Keeps the position of the Loader in the checkpoints of a Trainer (in ``trainer_state.json``), and takes it from there.
+    """Stores the position of the Loader in the checkpoints of a Trainer (in ``trainer_state.json``), and restores it from there.
 
-    :class:`TrainerMixin` adds it by itself.
+    :class:`TrainerMixin` adds this callback by itself.
     """
 
     def __init__(self) -> None:
         self._loader: Loader | None = None
 
     def state(self) -> dict[str, Any]:
-        """Called by the Trainer when it saves."""
+        """Returns the state to store. The Trainer calls this when it saves."""
         return {"args": {}, "attributes": {} if self._loader is None else {"position": self._loader.state_dict()}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **options: Any) -> None:
         stream = getattr(options.get("train_dataloader"), "dataset", None)
         if not isinstance(stream, _Stream):
             return
-        # The checkpoint may be of a Trainer without this callback; when it saves, the Trainer counts on an entry.
+        # The checkpoint may come from a Trainer without this callback. When the Trainer saves, it expects an entry.
         saved = state.stateful_callbacks.setdefault(type(self).__name__, {"args": {}, "attributes": {}})
         self._loader = loader = stream.loader
         if state.global_step == 0:
@@ -174,8 +183,8 @@ def _position(saved: Any) -> Any:
 class _Stream(_Iterable):
     """The rest of one epoch of a Loader in each iteration.
 
-    ``received``: the batches of the epoch that were received before a checkpoint that training goes on from. They come as None, since the Trainer skips
-    as many: so its own count of steps in the epoch is right, and nothing is read twice.
+    ``received`` counts the batches of the epoch that were received before the checkpoint from which training continues. They are yielded as
+    None, since the Trainer skips as many. So its own count of steps in the epoch is right, and nothing is read twice.
     """
 
     def __init__(self, loader: Loader, columns: set[str] | None) -> None:
@@ -191,12 +200,12 @@ class _Stream(_Iterable):
             yield _fitted(batch, self._columns)
 
     def __len__(self) -> int:
-        """Samples, which the Trainer reports."""
+        """Returns the number of samples, which the Trainer reports."""
         return len(self.loader.dataset)
 
 
 class _Whole(_Stream):
-    """All batches of an epoch in each iteration, without padding. A model gets one row at least: ``rows`` says which ones are samples."""
+    """All batches of an epoch in each iteration, without padding. A model gets at least one row, and ``rows`` names the rows that are samples."""
 
     def __init__(self, loader: Loader, columns: set[str] | None) -> None:
         super().__init__(loader, columns)
@@ -211,7 +220,7 @@ class _Whole(_Stream):
 
 
 class _Batches(_DataLoader):
-    """What the Trainer takes for its data loader: it has no workers and passes batches on as they are."""
+    """The data loader that the Trainer gets. It has no workers, and returns batches unchanged."""
 
     def __init__(self, stream: _Stream) -> None:
         super().__init__(stream, batch_size=None, collate_fn=_unchanged)
@@ -222,7 +231,7 @@ class _Batches(_DataLoader):
 
 
 class _Evaluated(_Batches, _LoopState):
-    """The same for evaluation. accelerate knows when the last batch has come, which metrics that are computed batch by batch need."""
+    """The data loader for evaluation. It shows the last batch to accelerate, for metrics that are computed batch by batch."""
 
     def __init__(self, stream: _Whole) -> None:
         super().__init__(stream)
@@ -240,12 +249,12 @@ class _Evaluated(_Batches, _LoopState):
 
 
 class _Gather:
-    """Gathers the results of all ranks for their rows of a batch: those of samples only, in the order of the Loader, which deals them out in turn."""
+    """Gathers the results of all ranks for a batch. It keeps only the rows of samples, in the order of the Loader, which assigns them in turn."""
 
     def __init__(self, accelerator: Any, stream: _Whole, repeats: int) -> None:
         self._accelerator = accelerator
         self._stream = stream
-        self._repeats = repeats  # of a loss, as the Trainer weighs it
+        self._repeats = repeats  # how often the Trainer repeats a loss, to weigh it
         self.has_loss = (
             True  # of the latest batch: the Trainer gathers a loss first, and predictions of one axis look like it
         )
@@ -284,7 +293,7 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _fitted(batch: Any, columns: set[str] | None) -> Any:
-    """A batch for the model: without what it does not take, and with Hugging Face's label of padding."""
+    """Returns a batch for the model: only with columns that it takes, and with Hugging Face's label for padding."""
     if not isinstance(batch, Mapping):
         return batch
     chosen = {
@@ -294,8 +303,8 @@ def _fitted(batch: Any, columns: set[str] | None) -> Any:
     }
     if not chosen:
         raise InvalidArgumentError(
-            f"the model takes {', '.join(sorted(columns or ()))}, and batches of the Loader have none of these but {', '.join(batch)}; "
-            "name its fields so (fields={'pixel_values': millrace.Image('jpg')}), or return what the model takes from its batch_transform"
+            f"the model takes {', '.join(sorted(columns or ()))}, and batches of the Loader have only {', '.join(batch)}; "
+            "give its fields those names (fields={'pixel_values': millrace.Image('jpg')}), or return them from its batch_transform"
         )
     valid = batch.get("valid")
     if isinstance(valid, torch.Tensor) and not bool(valid.all()):

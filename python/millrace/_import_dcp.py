@@ -1,4 +1,4 @@
-"""A folder that torch.distributed.checkpoint has written, as a state that is saved (checkpoint_import.py). Imports torch."""
+"""Reads a folder of torch.distributed.checkpoint as a state to save (checkpoint_import.py). It imports torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import _tensors
 from ._errors import DamagedDataError, InvalidArgumentError
 from ._torch_version import require_safe_loading
 
-# What .metadata may name when it is unpickled: plain descriptions, none of which does anything when it is made.
+# These names are allowed in .metadata when it is unpickled. They are plain descriptions without side effects.
 _MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.planner")
 _NAMES = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
@@ -40,7 +40,7 @@ _NAMES = {
 
 
 def state_of(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
-    """Tensors come when their turn has come, one at a time."""
+    """Returns the state of a folder. Its tensors are read when they are needed, one at a time."""
     if not allow_pickle:
         require_safe_loading(source)
     reader = _Reader(path, source, allow_pickle)
@@ -54,7 +54,7 @@ def state_of(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
 
 
 class _Reader(FileSystemReader):
-    """Unpickles nothing of .metadata but what describes tensors, and that only once."""
+    """Reads a folder. From .metadata it unpickles only the descriptions of tensors, and only once."""
 
     def __init__(self, path: pathlib.Path, source: str, allow_pickle: bool) -> None:
         super().__init__(path)
@@ -76,7 +76,7 @@ class _Reader(FileSystemReader):
                     raise
                 raise DamagedDataError(f"{source}: .metadata cannot be read: {error!r}") from error
             if not isinstance(found, Metadata):
-                raise DamagedDataError(f"{source}: .metadata is none of torch.distributed.checkpoint")
+                raise DamagedDataError(f"{source}: .metadata is not of torch.distributed.checkpoint")
         self._metadata: Metadata = found
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -104,7 +104,7 @@ class _Reader(FileSystemReader):
         )
 
     def value(self, name: str) -> Any:
-        """What is no tensor."""
+        """Returns a value that is not a tensor."""
         made: dict[str, Any] = {name: None}
         self._load(made)
         return made[name]
@@ -157,7 +157,7 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if module in _MODULES and "." not in name:
             found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__ == module:  # and nothing that it imports
+            if isinstance(found, type) and found.__module__ == module:  # not a name that the module imports
                 return found
         raise InvalidArgumentError(
             f"{self._source}: .metadata names {module}.{name}, which does not describe tensors; give allow_pickle=True (--allow-pickle) if you trust it"
@@ -173,11 +173,11 @@ def _enum_member(kind: Any, name: str) -> Any:
 
 
 class _Items(dict[int, Any]):
-    """Items of a list, by their numbers."""
+    """The items of a list, by their numbers."""
 
 
 def _put(state: dict[Any, Any], path: tuple[Any, ...], value: Any) -> None:
-    """Numbers in a path are those of items of lists; keys of dicts are text there."""
+    """Puts a value into the state. Numbers in a path are items of lists, and texts are keys of dicts."""
     for key, following in zip(path[:-1], path[1:]):
         state = state.setdefault(key, _Items() if isinstance(following, int) else {})
     state[path[-1]] = value

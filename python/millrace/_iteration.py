@@ -43,7 +43,7 @@ Batches = Union[_core.Batches, StreamBatches, NoBatches]
 
 
 class _Run:
-    """One iterator as the loader sees it. It has its feed until it was taken to its end, or nothing refers to it any more."""
+    """An iterator as the loader sees it. It has its feed until it was taken to its end, or nothing refers to it any more."""
 
     def __init__(self, feed: Feed, batches: Batches, place: str, epochs: int) -> None:
         self.feed = feed
@@ -51,10 +51,10 @@ class _Run:
         self.place = place  # where it began
         self.epoch = epoch_of(place)
         self.epochs = epochs  # up to which the feed reads
-        self.counts = feed.counts()  # before it
+        self.counts = feed.counts()  # the counts before it
         self.loaded_at = 0  # batches that it had delivered when a state was loaded
-        self.is_stale = False  # a state was loaded or an epoch set since it was made
-        self.iterator: weakref.ref[BatchIterator] | None = None  # the program's
+        self.is_stale = False  # True: a state was loaded or an epoch set since it was made
+        self.iterator: weakref.ref[BatchIterator] | None = None  # the program's iterator
         self.end: State | None = (
             None  # after its last batch, once its epoch was taken to the end; it has no feed any more
         )
@@ -65,7 +65,7 @@ class _Run:
 
     @property
     def is_counted(self) -> bool:
-        """False if it has only looked. The one batch that is left of an epoch counts: who counts batches asks for no other."""
+        """False if it has only looked. If one batch is left of an epoch, it counts, since a program that counts batches asks for no other."""
         if self.end is not None or self.batches.delivered >= _COUNTED:
             return True
         is_rest = self.place != start_of_epoch(self.place, self.epoch)
@@ -73,7 +73,7 @@ class _Run:
 
 
 class Iteration:
-    """The epochs of a Loader, one for each iterator, and the feeds that these read from.
+    """The epochs of a Loader, one for each iterator, and the feeds from which these read.
 
     ``again`` makes one more feed of the same data, for a second iterator beside one that is alive. ``batches_of`` gives what a feed
     delivers. ``reads_on`` says that a feed may read the next epoch ahead when one was taken to its end; ``epochs``: 0 is without end.
@@ -106,7 +106,7 @@ class Iteration:
     def begin(self) -> BatchIterator:
         if self._is_closed:
             raise UsageError(CLOSED)
-        _ = self._feed.epoch  # says what is wrong in a fork
+        _ = self._feed.epoch  # raises in a fork
         if self._failure is not None:
             raise self._failure
         self._end_runs()
@@ -132,10 +132,10 @@ class Iteration:
         self._runs.append(run)
         return made
 
-    # A handler of a signal may raise in the middle of the two that follow: what was not reached is done by _end_runs.
+    # A handler of a signal may raise in the middle of the next two functions. Then _end_runs does the rest.
 
     def has_ended(self, run: _Run) -> None:
-        """The epoch of ``run`` was taken to its end."""
+        """Notes that the epoch of ``run`` was taken to its end."""
         if run.end is None:
             if isinstance(run.batches, NoBatches):
                 run.feed.begin(start_of_epoch(run.place, run.epoch + 1), run.epochs, run.feed.counts())
@@ -152,12 +152,12 @@ class Iteration:
             return
         if run.epochs != self._epochs:
             run.feed.begin(following, self._epochs, run.feed.counts())
-        with contextlib.suppress(ExhaustedError):  # then the next iterator says so
+        with contextlib.suppress(ExhaustedError):  # the next iterator raises it
             run.feed.start()
             self._is_ready_at = following
 
     def has_gone(self, run: _Run) -> None:
-        """Nothing refers to the iterator of ``run`` any more. Called by finalizers, on any thread."""
+        """Notes that nothing refers to the iterator of ``run`` any more. Finalizers call it, on any thread."""
         if run not in self._runs:
             return
         is_counted = run.is_counted
@@ -194,7 +194,7 @@ class Iteration:
     def epoch(self) -> int:
         """The epoch of the next batch."""
         run = self._ahead
-        now = (self._feed if run is None else run.feed).epoch  # which says so in a fork
+        now = (self._feed if run is None else run.feed).epoch  # raises in a fork
         return epoch_of(self.place) if run is None else now
 
     def report(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Iteration:
         return _state_of(self.report())
 
     def load(self, position: str) -> None:
-        """The next iterator begins there, with new counts. A position that is refused changes nothing."""
+        """Sets the position of the next iterator, with new counts. A position that is refused changes nothing."""
         place = self._feed.settled(position)
         self._end_runs()
         for run in self._runs:
@@ -224,12 +224,12 @@ class Iteration:
 
     @property
     def feed(self) -> Feed:
-        """From which the next iterator reads, or the one that is alive."""
+        """The feed from which the next iterator reads, or the feed of the iterator that is alive."""
         return self._feed
 
     @property
     def rows_of_last(self) -> int | None:
-        """Rows of the batch that was received last, before functions made something of it. None: there is no such batch."""
+        """The number of rows of the last received batch, before functions changed it. None: there is no such batch."""
         run = self._ahead
         return None if run is None else run.batches.rows
 
@@ -260,7 +260,7 @@ class Iteration:
         self._advance()
 
     def _remove(self, run: _Run) -> bool:
-        """Returns True if it was there."""
+        """Removes a run, and returns True if it existed."""
         try:
             self._runs.remove(run)
         except ValueError:
@@ -300,17 +300,17 @@ class BatchIterator:
             except BaseException as error:
                 if isinstance(error, Error) and not isinstance(error, (ExhaustedError, UsageError)):
                     self._iteration.has_failed(self._run, error)
-                del self  # a traceback that somebody keeps, as notebooks do, is no use of the iterator
+                del self  # a traceback that is kept, as in notebooks, does not count as a use of the iterator
                 raise
             self._iteration.has_ended(self._run)
         raise StopIteration
 
     def state_dict(self) -> State:
-        """The position after the last batch that this iterator has delivered, for :meth:`Loader.load_state_dict`."""
+        """Returns the position after the last batch that this iterator has delivered, for :meth:`Loader.load_state_dict`."""
         return _state_of(self._run.feed.report()) if self._run.end is None else self._run.end
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, as of torch's iterators, whatever was taken of it."""
+        """Returns the batches of a whole epoch, as torch's iterators do, for any number of batches that were taken."""
         steps = self._iteration.steps()
         if not steps and is_staged(self.state_dict()["position"]):
             raise TypeError(
@@ -344,14 +344,14 @@ class BatchIterator:
 
 
 def position_of(state: State | str) -> str:
-    """The position in what ``Loader.state_dict()`` returned, or that itself."""
+    """Returns the position in the result of ``Loader.state_dict()``, or a position itself."""
     if isinstance(state, str):
         return state
     if not isinstance(state, Mapping):
-        _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
+        _arguments.refuse("state", "the result of state_dict(), or its position (a string)", state)
     if not {"version", "position"} <= state.keys():
         raise InvalidArgumentError(
-            f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
+            f"state must be the result of Loader.state_dict(), a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
             "If a checkpoint has other states, too, give only the loader's: load_state_dict(checkpoint['loader'])"
         )
     version, position = state["version"], state["position"]
@@ -389,7 +389,7 @@ def _start(feed: Feed) -> None:
 
 
 def _drop(feed: Feed) -> None:
-    """Ends all that it does, perhaps a moment later. Fit for finalizers."""
+    """Ends the work of a feed, perhaps a moment later. Finalizers may call it."""
     if isinstance(feed, Stream):
         feed.abandon()
     else:
@@ -405,7 +405,7 @@ def iteration_over(
     reads_on: bool,
     is_empty: bool,
 ) -> Iteration:
-    """The iteration of a Loader, to which it does not refer, since that would be a cycle."""
+    """Returns the iteration of a Loader. It does not refer to the Loader, since that would be a cycle."""
 
     def feed_of(native: _core.Loader) -> Feed:
         if make_stream is None:

@@ -1,4 +1,4 @@
-"""What a program and the ``millrace run`` above it tell each other."""
+"""Messages between a program and the ``millrace run`` that supervises it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ __all__ = ["Notice", "heartbeat", "notice"]
 
 @dataclass(frozen=True)
 class Notice:
-    """What announces that this machine will go away.
+    """A notice that this machine will go away, which :func:`notice` returns.
+
+        found = millrace.notice()
+        if found is not None:
+            print(found.kind, found.seconds_left())
 
     Attributes:
         kind: ``"interruption"`` of a spot instance, ``"maintenance"``, ``"scale-in"`` of an Auto Scaling group, ``"signal"`` of a
-            scheduler, or ``"rebalance"``: advice to leave.
-        detail: What will happen: ``"terminate"``, ``"stop"``, ``"system-reboot"``; the name of the signal; or ``""``.
-        final: Whether the machine goes away. If not, it may, or not soon.
-        deadline: When ``millrace run`` kills the program, as ``time.time()`` counts; None: it does not.
+            scheduler, or ``"rebalance"``, which is a recommendation to leave.
+        detail: The event: ``"terminate"``, ``"stop"``, ``"system-reboot"``; or the name of the signal; or ``""``.
+        final: True: the machine goes away. False: it may go away, or it goes away much later.
+        deadline: The time at which ``millrace run`` kills the program, in seconds as ``time.time()`` counts. None: it does not.
     """
 
     kind: str
@@ -31,25 +35,27 @@ class Notice:
     deadline: float | None
 
     def seconds_left(self) -> float | None:
-        """The time to save and to end, at least 0; None if there is no deadline."""
+        """Returns the time until the deadline, in seconds and at least 0, or None if there is no deadline."""
         return None if self.deadline is None else max(0.0, self.deadline - time.time())
 
 
 def notice(*, advice: bool = False) -> Notice | None:
-    """The newest notice that this machine will go away; None if there is none, or if ``millrace run`` has not started this program.
+    """Returns the newest notice that this machine will go away, or None.
 
-    It reads a file of the machine, which takes some microseconds: ask in each step, in any process and thread. A program that has
-    asked gets no signal from ``millrace run`` (unless ``--on-notice`` chooses one), but must have ended by the deadline::
+    The result is also None if ``millrace run`` has not started this program. The call reads a local file, which takes some microseconds.
+    So a program can ask in each step, in any process and thread. Once a program has asked, ``millrace run`` sends it no signal (unless
+    ``--on-notice`` chooses one). But the program must end before the deadline::
 
         for batch in loader:
             train_step(batch)
             millrace.heartbeat()
+            # Save and end. Status 75 makes the job continue on another machine.
             if millrace.notice():
                 ckpt.save(step, state())
-                raise SystemExit(75)        # to go on on another machine
+                raise SystemExit(75)
 
     Args:
-        advice: Whether to return notices that are not final, too: EC2 recommends to leave a spot instance, or maintenance is not near.
+        advice: True: also return notices that are not final. EC2 recommends to leave a spot instance, or maintenance is not near.
     """
     path = os.environ.get("MILLRACE_NOTICE")
     if not path:
@@ -65,19 +71,28 @@ def notice(*, advice: bool = False) -> Notice | None:
 
 
 def _first_of(file: int) -> int | None:
-    """The first step that the processes of this attempt have told."""
+    """Returns the first step that the processes of this attempt have reported."""
     words = os.pread(file, 20, 0).split()
     return int(words[0]) if words and words[0].isdigit() else None
 
 
 def heartbeat(step: int | None = None) -> None:
-    """Tells ``millrace run --hang-after`` that this program is alive: call it in each step.
+    """Reports to ``millrace run --hang-after`` that this program is alive. Call it in each step::
 
-    It takes some microseconds, may be called in any process and thread, and does nothing if ``millrace run`` has not started this program.
+        for step, batch in enumerate(loader):
+            train_step(batch)
+            millrace.heartbeat(step)
+
+    It takes some microseconds, and may be called in any process and thread. If ``millrace run`` has not started this program, it does
+    nothing.
 
     Args:
-        step: The number of the step that is done. The end of the job says how many steps there were, the time of one, and with ``--price`` or
-            ``--machine`` the cost of 1,000. Steps that are made again after a restart count once.
+        step: The number of the step that is done. With it, the end of the job reports the number of steps and the time of one. With
+            ``--price`` or ``--machine`` it also reports the cost of 1,000 steps. Steps that are repeated after a restart count once. None:
+            the step is not counted.
+
+    Raises:
+        ValueError: ``step`` is negative.
     """
     if step is not None:
         step = operator.index(step)
@@ -91,7 +106,7 @@ def heartbeat(step: int | None = None) -> None:
                 return
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                # Another process of the attempt may have told an earlier one: torchrun starts its workers again.
+                # Another process of the attempt may have reported an earlier step, since torchrun restarts its workers.
                 first = _first_of(file)
                 os.pwrite(file, b"%020d %020d\n" % (step if first is None else min(first, step), step), 0)
             finally:
@@ -101,7 +116,7 @@ def heartbeat(step: int | None = None) -> None:
 
 
 def _write_stacks_on_signal() -> None:
-    """For ``millrace run --hang-after``, which keeps the stacks of a program that hangs. Processes that this one forks do the same."""
+    """Makes this process and its forks write their stacks on a signal. ``millrace run --hang-after`` keeps the stacks of a hung program."""
     path = os.environ.get("MILLRACE_STACKS")
     if path:
         try:
@@ -112,7 +127,7 @@ def _write_stacks_on_signal() -> None:
 
 
 def _say_watched(path: str) -> None:
-    """Once for each attempt, by whichever process comes first: the supervisor need not signal."""
+    """Records that this attempt asks for notices, so that the supervisor need not send a signal. The first process to ask does this."""
     watched = path + ".watched"
     if not os.path.exists(watched):
         try:

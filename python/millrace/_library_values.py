@@ -27,7 +27,7 @@ _PLAIN = (int, float, bool, str, type(None))
 
 
 def encoded(value: Any) -> dict[str, Any] | None:
-    """The members of the JSON object of such a value, without its tag's key: {"": tag, ...}. None if it is none of these."""
+    """Returns the members of the JSON object of such a value, without its tag's key: {"": tag, ...}. Returns None for other values."""
     kind = type(value)
     if _PATHS.get(kind.__name__) is kind:
         return {"": "Path", "kind": kind.__name__, "of": str(value)}
@@ -58,7 +58,7 @@ def _time(value: Any) -> dict[str, Any] | None:
 
 
 def _shown(value: Any) -> Any:
-    """The value of a member of an Enum for programs that lack the class; None if JSON has no value of its kind."""
+    """Returns the value of a member of an Enum for programs that lack the class, or None if JSON has no value of its kind."""
     if type(value) in _PLAIN:
         return value
     if type(value) is tuple and all(type(item) in _PLAIN for item in value):
@@ -67,7 +67,7 @@ def _shown(value: Any) -> Any:
 
 
 def decoded(tag: str, node: dict[str, Any], *, plain: bool, where: str) -> Any:
-    """The value that ``node`` describes. With ``plain`` a text or number takes its place, which any program can read."""
+    """Returns the value that ``node`` describes. With ``plain``, returns a text or number instead, which all programs can read."""
     of = node["of"]
     if tag == "Path":
         return str(of) if plain else _PATHS[node["kind"]](of)

@@ -43,6 +43,13 @@ from ._transform import Seeds, Transform, Work, imported
 class Loader:
     """Streams the samples of a data set, decoded and batched, in an order that depends on data, seed and shuffle only.
 
+        loader = millrace.Loader("s3://bucket/train", batch_size=256, size=224, augment=True, seed=1)
+        for epoch in range(10):
+            for batch in loader:
+                train_step(batch["image"], batch["label"])
+
+    :class:`Batch` lists the entries of a batch, with their shapes.
+
     **Epochs.** ``for batch in loader:`` is an epoch, from its start to its end, and the next ``for`` is the next epoch, also after a
     ``break``. An iterator that has delivered at most one batch does not count: ``next(iter(loader))``, to look at a batch, costs nothing.
     :meth:`set_epoch` chooses another epoch. After ``epochs`` epochs a loop raises :class:`UsageError`. ``loader.epoch``
@@ -53,37 +60,37 @@ class Loader:
     ``memory`` of its own, and a warning says so.
 
     **Memory.** Arrays are views of the loader's memory: no copy is made. They may be written to, and stay valid for as long as they, or
-    any view of them, live, also after the loader is gone. What the program keeps counts against ``memory``: a program that
-    keeps too much (``list(loader)``) gets :class:`ExhaustedError`; it may let go of some batches and go on.
+    any view of them, live, also after the loader is gone. Batches that the program keeps count against ``memory``. A program that
+    keeps too many (``list(loader)``) gets :class:`ExhaustedError`. It may release some batches and continue.
 
     **Resuming.** ``state_dict()`` describes exactly what the program has received, never what was prefetched. ``load_state_dict()`` gives the
-    place to the next iterator. A loader over the same data with the same seed and shuffle goes on with the next sample; batch size and world may differ (with buckets
-    of tokens as long as batch size x world stays the same for each).
+    place to the next iterator. A loader over the same data with the same seed and shuffle continues with the next sample. Batch size and world may differ. With buckets
+    of tokens they may differ as long as batch size x world stays the same for each bucket.
 
-    **Processes.** A Loader takes the place of torch's ``DataLoader``: it needs no worker processes, and handed to one raises
-    :class:`UnsupportedError`. After a fork, objects of the parent raise
+    **Processes.** A Loader takes the place of torch's ``DataLoader``. It does not need worker processes, and a ``DataLoader`` that gets
+    one raises :class:`UnsupportedError`. After a fork, objects of the parent raise
     :class:`UsageError` in the child, which can make its own. A Loader cannot be pickled; a Dataset can.
 
     Args:
         data: A :class:`Dataset` (or the URI, or a list of URIs, of one), also a subset; or a :class:`Mix` of several.
         batch_size: Samples of a batch, per rank.
-        size: Of the images: ``s`` for s x s, or ``(height, width)``.
-        augment: False: the shorter side is resized and the centre cropped. True: random resized crop and flip, drawn from (seed, epoch,
+        size: The size of the images in pixels: ``s`` for s x s, or ``(height, width)``.
+        augment: False: the shorter side is resized and the center cropped. True: random resized crop and flip, drawn from (seed, epoch,
             sample), so that they are the same for every number of threads and ranks.
         raw: Deliver pixels as they are decoded: uint8 ``[B, H, W, C]``. Without, they are float32 ``[B, C, H, W]`` for torch; for numpy uint8, or
             with ``normalize`` float32, ``[B, H, W, C]``.
         normalize: ``"imagenet"`` or ``(mean, std)``, each one number for all channels or one a channel: float32 pixels, 0 to 1, minus the mean, divided by
-            ``std``.
-        as_tuple: Names of entries of the batch, such as ``("image", "label")``: batches are tuples of these, for ``for image, label in loader:``.
+            ``std``. None: pixels are not normalized.
+        as_tuple: Names of entries of the batch, such as ``("image", "label")``: batches are tuples of these, for ``for image, label in loader:``. None: dicts.
         image: The image of a batch without ``fields``, as an :class:`Image`: its field, crop, flip, orientation, type and all that it can
-            say. ``size``, ``augment``, ``raw`` and ``normalize`` say what it leaves open.
+            say. ``size``, ``augment``, ``raw`` and ``normalize`` determine its options that are None. None: these options alone.
         label: The label of a batch without ``fields``: a :class:`Label`, or the name of its field, an integer. None: ``cls`` as an integer, if
             there is one.
         shuffle: ``"window"`` (reads each byte once, in long runs; also True), ``"global"`` (one permutation of all samples), or ``"none"``
             (also False and None). Or a :class:`Shuffle`, with sizes of your own.
-        seed: Of order and augmentation, 0 to 2^64 - 1.
-        epochs: None: without end.
-        rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
+        seed: The seed of order and augmentation, 0 to 2^64 - 1.
+        epochs: The number of epochs. None: there is no end.
+        rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialized, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
         last: The last batch of an epoch: ``"short"`` (fewer rows), ``"pad"`` (see ``valid``), ``"drop"`` (no batch at all if an epoch has fewer
@@ -93,29 +100,29 @@ class Loader:
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
             are as those of labels, except images, which are 0.
         start: ``"indexed"``: begin when all shards are indexed. ``"staged"``: begin when some of the shards are, and index the others meanwhile
-            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, ``len(loader)`` raises TypeError, and the last batch of each stage
-            may be short. None: as the position says that is loaded, else ``"indexed"``.
+            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, and ``len(loader)`` raises TypeError. None: as the position says that
+            is loaded, else ``"indexed"``.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"1GiB"``. None: all Loaders of the process with None share 512 MiB
             (each of those with ``workers`` has as much). A data set that needs less takes less.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
-            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size.
+            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size. None: no cache.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
-            same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
-            :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
-            ``"sagemaker:GROUP:PORT"``. Or a :class:`Service`, with these, and how to reach and use them.
-        bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
-            ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
+            same order. If a worker does not deliver a batch, another one does, or this process, which therefore must be able to read the
+            data too; :meth:`report` shows it. Or the places of workers: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
+            ``"sagemaker:GROUP:PORT"``. Or a :class:`Service`, with these and further options. None: this process decodes.
+        bad_samples: ``"fail"``: a damaged sample raises DamagedDataError. ``"replace"``: another sample takes its place. ``"mask"``: its row
+            stays, with zeros and ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
-            came exactly once. Digests of parts and of ranks add up (modulo 2^128).
+            came exactly once. Digests of parts and of ranks add up (modulo 2^128). None, and ``"none"``: no digest.
         output: ``"torch"`` or ``"numpy"``. None: torch if it is installed, unless ``device`` takes numpy's arrays.
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate_fn`` and ``batch_transform`` run before, on the host. Without
-            them, images of float32 travel as bytes, and are normalised on the device. Or a :class:`Transfer`, which also says how they get there.
-        tokens: Deliver rows of tokens, as this :class:`Tokens` says, in place of images; what is said above about "samples" holds for rows
-            then, and of the options for images none counts. Where the rows are not kept with the index yet, they are made first.
-        fields: What batches hold beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
+            them, images of float32 travel as bytes, and are normalized on the device. Or a :class:`Transfer`, which also says how they get there.
+        tokens: A :class:`Tokens`: deliver rows of tokens in place of images. The statements about "samples" above then hold for rows, and
+            the options for images do not count. If the rows are not kept with the index yet, they are made first. None: no tokens.
+        fields: The entries of batches beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
             :class:`Json`, :class:`Array`, :class:`Bytes` or :class:`Boxes` each. None: ``image`` and ``label``. ``size``, ``augment``, ``raw`` and ``normalize``
             are then those of images that do not say otherwise.
         transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
@@ -123,11 +130,11 @@ class Loader:
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
             ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
-            these and the threads or processes for it.
+            these and the threads or processes for it. None: samples stay as they are.
         collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"key"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
-            the last batch of an epoch is shorter.
-        batch_transform: A function of a whole batch, after that, likewise; whatever it returns is what the loop gets.
+            the last batch of an epoch is shorter. None: samples are stacked.
+        batch_transform: A function of a whole batch, which is called after these, also in threads. The loop gets its result. None: the loop gets the batch.
         multiprocessing_context: How processes of a :class:`Map` are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
         drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False the default of ``last``.
         num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
@@ -262,7 +269,7 @@ class Loader:
             collate_fn is not None or batch_transform is not None,
         )
         self._data, self._start = tokenized(data, tokens), start
-        whole = option_for_whole(data, tokens, workers, checked["last"])
+        whole = option_for_whole(data, tokens, workers)
         staged = staged_data(self._data, start, whole)
         self._opened = None if staged else opened_data(self._data)
         self._is_staged = staged is not None
@@ -321,7 +328,7 @@ class Loader:
         )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same for all ranks.
+        """Returns the number of batches of a whole epoch, which is the same for all ranks.
 
         Raises:
             TypeError: The first epoch is staged, and it is the next one or not over. :meth:`estimated_len` tells about how many there are.
@@ -332,7 +339,8 @@ class Loader:
         if (
             self._is_staged and self.epoch > 0 and steps == 0
         ):  # the first epoch has been delivered: its data set is whole
-            steps = -(-len(self._dataset) // (self._batch_size * self._world))
+            step = self._batch_size * self._world
+            steps = len(self._dataset) // step if self.drop_last else -(-len(self._dataset) // step)
         if self._is_staged and self.epoch == 0:
             raise TypeError(
                 f"{self._uri}: the length of a staged first epoch is not known before its end; it is about {self.estimated_len():,} "
@@ -344,7 +352,7 @@ class Loader:
         return self._is_staged or len(self) > 0
 
     def estimated_len(self) -> int:
-        """About as many batches as an epoch has: ``len(loader)``, or what the first stage of a staged epoch lets expect. Waits for nothing."""
+        """Returns about how many batches an epoch has: ``len(loader)``, or in a staged epoch an estimate from its first stage. It does not wait."""
         return self._native.estimated_steps if self._is_staged else len(self)
 
     def __repr__(self) -> str:
@@ -369,9 +377,11 @@ class Loader:
             return _dataloader_names.attribute(self, name)
 
     def peek(self) -> Batch | None:
-        """The next batch, without taking it: what this loader will deliver, and what it reports, stay as they are. None after the last one.
+        """Returns the next batch without taking it, or None after the last one. The loader's next batches and its report do not change.
 
-        It is read and decoded by a loader of its own, which is closed again: for looking at data, not for a loop of training.
+            print(loader.peek()["key"])
+
+        A loader of its own reads and decodes the batch, and is closed again. So it is for looking at data, not for a loop of training.
         """
         return self._peek()
 
@@ -402,7 +412,9 @@ class Loader:
         return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])
 
     def shapes(self) -> list[dict[str, Shape]]:
-        """All shapes that batches have, by the names of their arrays: one, or one for each bucket of tokens.
+        """Returns all shapes that batches have, as :class:`Shape` by the names of their arrays: one dict, or one for each bucket of tokens.
+
+            print(loader.shapes()[0]["image"].shape)
 
         With ``last="short"``, the default, the last batch of an epoch has fewer rows. No other batch has another shape: a document that fits into none is
         split, truncated or refused before the first one, as
@@ -411,15 +423,18 @@ class Loader:
         return self._shapes.listed()
 
     def rehearse(self) -> Iterator[Batch]:
-        """One batch of each of the :meth:`shapes`, made of padding, so that programs can be compiled for all of them before they train.
+        """Yields one batch of padding for each of the :meth:`shapes`, so that programs can be compiled for all of them before they train.
 
-        Reads nothing and changes nothing about what the loader delivers.
+            for batch in loader.rehearse():
+                train_step(batch)
+
+        It reads nothing, and does not change the batches that the loader delivers.
         """
         return self._shapes.rehearsed()
 
     @property
     def rows(self) -> list[Rows]:
-        """What the rows of tokens are, of each length (of a Mix: of each part): how many, and how well they are filled; empty without ``tokens``."""
+        """A description of the rows of tokens of each length (in a Mix, of each part), as :class:`Rows`. It is empty without ``tokens``."""
         return cast("list[Rows]", self._native.rows())
 
     @property
@@ -450,7 +465,7 @@ class Loader:
         return bool(self._last == "drop")
 
     def _rows_of_last(self) -> int:
-        """That was received, before functions made something of it."""
+        """Returns the rows of the last received batch, before functions changed it."""
         rows = self._iteration.rows_of_last
         return self._batch_size if rows is None else rows
 
@@ -460,9 +475,12 @@ class Loader:
         return self._iteration.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iterator is that epoch, counted from 0, as samplers of torch have it; not needed, since every loop is the next epoch.
+        """Sets the epoch of the next iterator, as samplers of torch do. It is not needed, since every loop is the next epoch.
 
         Report and digest begin again, unless the next iterator would be that epoch in any case.
+
+        Args:
+            epoch: The number of the epoch, from 0.
         """
         epoch = _arguments.integer("epoch", epoch, least=0)
         place = self._iteration.place
@@ -480,21 +498,28 @@ class Loader:
         return feed if isinstance(feed, Stream) else None
 
     def state_dict(self) -> State:
-        """The position after the last batch that was received, to go on from with :meth:`load_state_dict`.
+        """Returns the position after the last batch that was received, for :meth:`load_state_dict`.
 
-        Of several iterators that are alive it is that of the one that has delivered most since the last load; an iterator has one of its own, too.
+            ckpt.save(step, {"model": model.state_dict(), "loader": loader.state_dict()})
+
+        If several iterators are alive, the one that has delivered most since the last load counts. An iterator has a ``state_dict`` of its own, too.
         ``samples`` and ``digest`` are those of :meth:`report`: evidence, not needed to resume. The position of equally many batches is the
         same on all ranks, so the state of any rank serves all.
         """
         return self._iteration.state()
 
     def load_state_dict(self, state: State | str) -> None:
-        """The next iterator begins right after the last batch that the writer of ``state`` received. Report and digest begin again.
+        """Makes the next iterator begin right after the last batch that the writer of ``state`` received. Report and digest begin again.
 
-        The position alone, a string, serves as well. Call it at any time, also after an error; an iterator that is alive keeps its own place.
+            loader.load_state_dict(ckpt.load()["loader"])
+
+        The position alone, a string, is enough. Call it at any time, also after an error; an iterator that is alive keeps its own place.
         ``batch_size``,
         ``world``, ``memory`` and what is decoded may differ from the writer's; with buckets of tokens, batch size x world of each bucket
         may not.
+
+        Args:
+            state: The result of :meth:`state_dict`, or its ``position``.
 
         Raises:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
@@ -502,16 +527,13 @@ class Loader:
         """
         position = position_of(state)
         turns = self._start is None and is_staged(position) != self._is_staged
-        if (
-            turns
-            and option_for_whole(self._data, self._given.get("tokens"), self._given.get("workers"), self._last) is None
-        ):
+        if turns and option_for_whole(self._data, self._given.get("tokens"), self._given.get("workers")) is None:
             self._turn(position)
         else:
             self._iteration.load(position)
 
     def _turn(self, position: str) -> None:
-        """To the order that a position belongs to, since the program has left the choice. If it is refused, all stays as it was."""
+        """Changes to the order of a position, since the program has not chosen one. If the position is refused, nothing changes."""
         start = "staged" if is_staged(position) else "indexed"
         other = Loader(self._data if self._opened is None else self._opened, **{**self._given, "start": start})
         other.load_state_dict(position)
@@ -520,10 +542,11 @@ class Loader:
         self._given, self._start = given, None
 
     def report(self) -> Report:
-        """What was received and what the program waited for, in all epochs since the last load; see :class:`Report`. An iterator that
-        has delivered at most one batch counts as long as it is alive. Works after :meth:`close`, too.
+        """Returns a :class:`Report` of the received samples and the waiting times, in all epochs since the last load.
 
-        ``print(loader.report())`` shows it as a table.
+            print(loader.report())  # shows it as a table
+
+        An iterator that has delivered at most one batch counts as long as it is alive. The method works after :meth:`close`, too.
         """
         return cast(Report, Table(self._iteration.report()))
 

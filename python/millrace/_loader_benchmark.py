@@ -1,6 +1,6 @@
-"""What limits a torch ``DataLoader``: it is run as it is, and then once more with a look inside one worker.
+"""A diagnosis of the bottleneck of a torch ``DataLoader``. It runs the loader unchanged, and then once more with measurements in one worker.
 
-Nothing here needs data that Millrace reads. The verdict is a pure function of what was measured.
+The data need not be readable by Millrace. The verdict is a pure function of the measurements.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from . import _arguments, _core
 from ._errors import InvalidArgumentError
 
 _LEAST_BATCHES = 20
-_INSIDE = 6  # batches of the second run, of which the first one is not counted
+_INSIDE = 6  # batches of the second run; the first one does not count
 
 Step = Union[Callable[[Any], Any], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Seconds, and for a batch where nothing else is said.
+    """The measurements of a diagnosis. Times are seconds for each batch, if nothing else is said.
 
-    ``first``: until the first batch came. ``wait``, ``step``: what the program waited for each batch after it, and what it did with it.
-    ``storage``, ``transform``: of the data set's ``__getitem__``, waiting and computing. ``collate``: of ``collate_fn``. ``send``, ``receive``: between worker
-    and program. ``batch_bytes``: of a batch. ``workers``: processes, 0 for none. ``cores``: CPUs that the process may use. ``epoch_batches``: None if not known.
+    ``first``: the time until the first batch came. ``wait``: the time that the program waited for a later batch. ``step``: the time that it
+    used the batch. ``storage``, ``transform``: the time in which the data set's ``__getitem__`` waited and computed. ``collate``: the time of
+    ``collate_fn``. ``send``, ``receive``: the time of the transfer between worker and program.
+
+    ``batch_bytes``: the bytes of a batch. ``workers``: the number of processes, or 0. ``cores``: the CPUs that the process may use.
+    ``epoch_batches``: the batches of an epoch; None if the number is not known.
     """
 
     first: float
@@ -53,7 +56,7 @@ class Costs:
 
     @property
     def bottleneck(self) -> str:
-        """``"step"``, ``"startup"``, ``"storage"``, ``"transform"``, ``"collate"``, ``"transfer"`` or ``"workers"`` (too few of them)."""
+        """The bottleneck: ``"step"``, ``"startup"``, ``"storage"``, ``"transform"``, ``"collate"``, ``"transfer"`` or ``"workers"`` (too few)."""
         if _core.consumer_limits(self.wait, self.wait + self.step):
             return "startup" if self._waits_mostly_for_the_first else "step"
         if self._waits_mostly_for_the_first:
@@ -76,7 +79,7 @@ class Costs:
 
 
 class Diagnosis:
-    """What :func:`benchmark` found: ``bottleneck`` (a word), ``verdict`` (a sentence), ``advice`` (lines), ``costs``. It prints as a table."""
+    """The result of :func:`benchmark`: ``bottleneck`` (a word), ``verdict`` (a sentence), ``advice`` (lines), ``costs``. It prints as a table."""
 
     def __init__(self, costs: Costs, loader_options: str) -> None:
         self.costs = costs
@@ -115,20 +118,28 @@ class Diagnosis:
 
 
 def benchmark(loader: torch.utils.data.DataLoader[Any], *, batches: int | None = None, step: Step = None) -> Diagnosis:
-    """Names what limits a ``DataLoader``, whatever its data set: ``print(millrace.torch.benchmark(loader, step=train))``.
+    """Finds the bottleneck of a ``DataLoader``, with any data set.
 
-    The loader runs twice. First as it is, with ``step`` after each batch; then with one worker (or none, if it has none), in which each part of a batch's making is
-    timed. Time that is neither computing nor waiting for a CPU is waiting for storage. The loader's sampler, and random numbers, go on as by any loop.
+        print(millrace.torch.benchmark(loader, step=train_step))
+
+    The loader runs twice. The first run is unchanged, with ``step`` after each batch. The second run has one worker, or no worker if the
+    loader has no workers, and it measures each part of the work for a batch. A process that neither computes nor waits for a CPU waits for
+    storage. The loader's sampler and the random numbers advance as in any loop.
 
     Args:
-        batches: Of the first run. None: 20, but four for each worker at least; less if the loader ends before.
-        step: What the training does with a batch, to its end (on a GPU: with a synchronisation). Without it, the verdict is about the loader alone.
+        loader: The loader.
+        batches: The number of batches of the first run. None: 20, but at least four for each worker; fewer if the loader ends earlier.
+        step: A function of a batch with the work of the training. On a GPU it must end with a synchronization. None: the verdict is about
+            the loader alone.
+
+    Returns:
+        A diagnosis: ``bottleneck`` (a word), ``verdict`` (a sentence), ``advice`` (lines), ``costs``. It prints as a table.
 
     Raises:
         InvalidArgumentError: The loader gives fewer than two batches.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
-        _arguments.refuse("loader", "a torch DataLoader (a millrace.Loader tells it by loader.report())", loader)
+        _arguments.refuse("loader", "a torch DataLoader (a millrace.Loader shows it in loader.report())", loader)
     workers = loader.num_workers
     wanted = max(_LEAST_BATCHES, 4 * workers) if batches is None else _arguments.integer("batches", batches, least=2)
     first, wait, stepped, came = _run(loader, wanted, workers, step)
@@ -146,7 +157,7 @@ def benchmark(loader: torch.utils.data.DataLoader[Any], *, batches: int | None =
 
 
 def _run(loader: Iterable[Any], wanted: int, workers: int, step: Step) -> tuple[float, float, float, int]:
-    """Seconds until the first batch, then of waiting and of the step for each one; and how many came."""
+    """Returns the seconds until the first batch, the seconds of waiting and of the step for each later batch, and the number of batches."""
     began = time.monotonic()
     batches = iter(loader)
     waits: list[float] = []
@@ -162,7 +173,7 @@ def _run(loader: Iterable[Any], wanted: int, workers: int, step: Step) -> tuple[
             step(batch)
         waits.append(got - asked)
         steps.append(time.monotonic() - got)
-    # The workers' first batches come together; what follows them tells the rate.
+    # The workers' first batches come together. Only the batches after them show the rate.
     skipped = max(1, workers if len(waits) > 2 * workers else 1)
     counted = max(1, len(waits) - skipped)
     return (waits or [0.0])[0], sum(waits[skipped:]) / counted, sum(steps[skipped:]) / counted, len(waits)
@@ -172,7 +183,7 @@ def _run(loader: Iterable[Any], wanted: int, workers: int, step: Step) -> tuple[
 
 
 class _Clock:
-    """Seconds that passed, that were computed, and that a thread was ready and had no CPU."""
+    """The seconds that passed, the seconds of computing, and the seconds in which a thread was ready and had no CPU."""
 
     def __init__(self) -> None:
         self._last = self._now()
@@ -186,7 +197,7 @@ class _Clock:
         return time.monotonic(), time.process_time(), delayed
 
     def lap(self) -> tuple[float, float]:
-        """Since the last lap: seconds of waiting for something other than a CPU, and of all the rest."""
+        """Returns the seconds since the last lap in which the process waited for something other than a CPU, and all other seconds."""
         before, self._last = self._last, self._now()
         passed, computed, delayed = (now - then for now, then in zip(self._last, before))
         waited = max(0.0, passed - computed - delayed)
@@ -194,7 +205,7 @@ class _Clock:
 
 
 def _probe(clock: _Clock, samples: Any, collate: Callable[[Any], Any]) -> dict[str, Any]:
-    """What became of a batch since the last lap, whose samples have just been fetched."""
+    """Returns the measurements of a batch since the last lap. Its samples have just been fetched."""
     storage, transform = clock.lap()
     batch = collate(samples)
     collating = sum(clock.lap())
@@ -257,7 +268,7 @@ class _IterableProbe(torch.utils.data.IterableDataset):  # type: ignore[type-arg
 
 
 def _look_inside(loader: torch.utils.data.DataLoader[Any], past: int) -> dict[str, Any]:
-    """Of a batch, on average: what its parts cost, in a worker that is alone."""
+    """Returns the average costs of the parts of a batch, in a worker that runs alone."""
     options: dict[str, Any] = {"batch_size": None, "collate_fn": _as_it_is}
     if loader.num_workers:
         options.update(
@@ -354,12 +365,12 @@ _ADVICE = {
         _LOADER,
     ],
     "transform": [
-        "More workers do not help. Millrace decodes, crops and normalises images natively, for a fraction of the CPU time; functions of your own remain:",
+        "More workers do not help. Millrace decodes, crops and normalizes images natively, for a fraction of the CPU time; functions of your own remain:",
         _LOADER[:-1] + ", transform=your_transform)",
     ],
     "collate": ["Millrace decodes into the memory of the batch, so that there is nothing to collate:", _LOADER],
     "transfer": [
-        "Send less (uint8 in place of float32, normalised on the device). Millrace makes batches in threads of the program, which send nothing:",
+        "Send less (uint8 in place of float32, normalized on the device). Millrace makes batches in threads of the program, which send nothing:",
         _LOADER,
     ],
     "workers": [

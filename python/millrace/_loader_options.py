@@ -1,4 +1,4 @@
-"""Options of a Loader that belong together, checked, and as ``_core.Loader`` takes them."""
+"""Checks of a Loader's options that belong together. They return the options as ``_core.Loader`` takes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def usual_image(size: Any, augment: bool, raw: bool, normalize: Any, for_torch: bool) -> Image:
-    """The values of images that leave them open."""
+    """Returns the values for images whose options are None."""
     crop: Literal["random", "center"] = "random" if _arguments.flag("augment", augment) else "center"
     mean, std = (None, None) if normalize is None else _mean_and_std(normalize)
     is_float = for_torch or normalize is not None
@@ -46,7 +46,7 @@ def _mean_and_std(normalize: Any) -> tuple[Any, Any]:
 
 
 def tuple_names(as_tuple: Sequence[str] | None, collate_fn: Any) -> list[str]:
-    """Empty: batches are dicts."""
+    """Returns the names of the entries of a tuple. If the list is empty, batches are dicts."""
     if as_tuple is None:
         return []
     names = _arguments.texts("as_tuple", as_tuple, "names of entries of the batch, such as ('image', 'label')")
@@ -60,10 +60,10 @@ def tuple_names(as_tuple: Sequence[str] | None, collate_fn: Any) -> list[str]:
 def entry_options(
     usual: Image, fields: Any, image: Image | None, label: str | Label | None, raw: bool, normalize: Any
 ) -> dict[str, Any]:
-    """The options of ``fields``, or of the image and the label in their place. ``usual``: what images leave open."""
+    """Returns the options of ``fields``, or of the image and the label. ``usual`` has the values for options of images that are None."""
     if fields is not None and (image, label) != (None, None):
         raise InvalidArgumentError(
-            "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
+            "fields names the entries of batches; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
             "'label': millrace.Label('cls')}"
         )
     label = Label(label) if isinstance(label, str) else label
@@ -84,7 +84,7 @@ def entry_options(
 
 
 def _check_pixels(image: Image, raw: bool, normalize: Any) -> None:
-    """InvalidArgumentError: the image contradicts ``raw`` or ``normalize``."""
+    """Raises InvalidArgumentError if the image contradicts ``raw`` or ``normalize``."""
     if image.transforms is not None and (raw or normalize is not None) and compiled(image.transforms).normalize:
         said = "raw=True is pixels as they are" if raw else "normalize says mean and std"
         raise InvalidArgumentError(f"{said}; leave Normalize out of the transforms of image")
@@ -127,17 +127,17 @@ def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any
 
 
 def cache_of_worker(cache: str | os.PathLike[str] | Cache | None) -> tuple[str, str, str]:
-    """Its place, size and tenant, each "" without one."""
+    """Returns the place, the size and the tenant of a cache. Each is "" if it is not given."""
     options = cache_options(cache)
     if options["pin"]:
         raise InvalidArgumentError(
-            "pin keeps what one Loader reads, and the cache of a worker is that of all its trainers; leave pin out"
+            "pin keeps the bytes that one Loader reads, and the cache of a worker is that of all its trainers; leave pin out"
         )
     return options["cache"], options["cache_size"], options["cache_tenant"]
 
 
 def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:
-    """None without workers. The last entry is the function that they apply, None here."""
+    """Returns the options of workers, or None without workers. The last entry is the function that they apply, which is None here."""
     if workers is None:
         return None
     service = workers if isinstance(workers, Service) else Service(workers)
@@ -157,7 +157,7 @@ def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] |
 
 
 def checked_functions(transform: Any, collate_fn: Any, batch_transform: Any) -> bool:
-    """Whether there are any."""
+    """Checks the functions, and returns True if there is at least one."""
     functions = {"transform": transform, "collate_fn": collate_fn, "batch_transform": batch_transform}
     for name, function in functions.items():
         if function is not None and not callable(function):
@@ -166,12 +166,12 @@ def checked_functions(transform: Any, collate_fn: Any, batch_transform: Any) -> 
 
 
 def torch_for(output: str | None, device: Device | None) -> Any:
-    """The module torch when batches shall be tensors, else None."""
+    """Returns the module torch if batches are to be tensors, else None."""
     if device is not None and type(device) is not Device:
         wanted = "torch" if device.uses_torch else "numpy"
         if output not in (None, wanted):
             raise InvalidArgumentError(
-                f"output is {output!r}, and the device takes what output={wanted!r} delivers; leave output out"
+                f"output is {output!r}, and the device takes the arrays of output={wanted!r}; leave output out"
             )
         output = wanted
     if output is None:

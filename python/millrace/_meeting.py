@@ -1,7 +1,8 @@
-"""How the ranks of a job agree on a step and save together: messages under keys, a deadline for each wait, and errors that name the missing rank.
+"""The protocol by which the ranks of a job agree on a step and save together.
 
-Rank 0 alone claims, chooses the folder of the attempt, and commits. The protocol has no collective operation of a process group, so that it may run in
-the background of a training that uses those.
+It uses messages under keys, a deadline for each wait, and errors that name the missing rank. Only rank 0 claims, chooses the folder of the
+attempt, and commits. The protocol does not use collective operations of a process group, so that it may run in the background of a training
+that uses them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1  # seconds between two looks for a mes
 
 
 class Board(Protocol):
-    """Where ranks leave messages for each other. Only ranks of this start of the job reach it: not those of an earlier one."""
+    """A board on which ranks leave messages for each other. Only ranks of this start of the job reach it, not those of an earlier start."""
 
     def post(self, key: str, message: bytes) -> None: ...
     def read(self, key: str) -> bytes | None: ...
@@ -26,7 +27,7 @@ class Board(Protocol):
 
 
 class TorchBoard:
-    """The key-value store with which torch.distributed was initialised."""
+    """The key-value store with which torch.distributed was initialized."""
 
     def __init__(self) -> None:
         from torch.distributed import distributed_c10d
@@ -47,10 +48,10 @@ class TorchBoard:
 
 
 class Meeting:
-    """The messages of one ``Checkpoints``. All ranks call the same methods in the same order, each call being a round.
+    """The messages of one ``Checkpoints``. All ranks call the same methods in the same order, and each call is a round.
 
     Args:
-        patience: How many seconds a rank waits for another one.
+        patience: The time, in seconds, that a rank waits for another rank.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Meeting:
         self._oldest = 1  # round whose messages may still be there
 
     def begin(self) -> Round:
-        """The next round."""
+        """Returns the next round."""
         self._round += 1
         return Round(self, self._round)
 
@@ -84,34 +85,34 @@ class Meeting:
 
 
 class Round:
-    """One round: rank 0 says something (``said``), all answer it (``answers``), and rank 0 says how it ended (``result``)."""
+    """One round: rank 0 sends a message, all others may answer, and rank 0 sends the result."""
 
     def __init__(self, meeting: Meeting, number: int) -> None:
         self._meeting = meeting
         self._number = number
 
     def say(self, what: str, message: Any) -> None:
-        """Rank 0: to all others."""
+        """Sends a message from rank 0 to all others."""
         self._post(what, {"message": message})
 
     def say_failed(self, what: str, error: BaseException) -> None:
-        """Rank 0, instead of that: those who listen raise such an error."""
+        """Sends an error from rank 0 instead of a message. Ranks that wait for the message raise such an error."""
         self._post(what, _failure(error))
 
     def hear(self, what: str) -> Any:
-        """Not rank 0: what it said."""
-        (heard,) = self._wait({0: what}, f"rank 0 has not said its {what}").values()
+        """Returns the message of rank 0, on another rank."""
+        (heard,) = self._wait({0: what}, f"rank 0 has not sent its {what}").values()
         return _message(heard, "rank 0")
 
     def answer(self, message: Any) -> None:
-        """Not rank 0: to rank 0."""
+        """Sends an answer to rank 0, from another rank."""
         self._post(f"answer-{self._meeting.rank}", {"message": message})
 
     def answer_failed(self, error: BaseException) -> None:
         self._post(f"answer-{self._meeting.rank}", _failure(error))
 
     def answers(self) -> list[Any]:
-        """Rank 0: those of ranks 1, 2 and so on. Raises as soon as one has failed."""
+        """Returns, on rank 0, the answers of ranks 1, 2 and so on. It raises as soon as one of them has failed."""
         meeting = self._meeting
         others = range(1, meeting.world)
         heard = self._wait({rank: f"answer-{rank}" for rank in others}, "no answer has come", stop_at_failure=True)
@@ -161,11 +162,11 @@ def _message(heard: dict[str, Any], whose: str) -> Any:
 
 
 Retention = tuple[int, int, list[int]]
-"""Says what remains: the newest ones, those of multiples of a step, and these steps."""
+"""The rules of retention: the number of the newest checkpoints, a step whose multiples stay, and further steps."""
 
 
 class Core(Protocol):
-    """What a save needs of _core.Checkpoints."""
+    """The part of _core.Checkpoints that a save needs."""
 
     def begin(self, step: int, keep: int, keep_every: int, keep_steps: list[int]) -> Any: ...
     def upload(self, step: int, attempt: str, shards: list[tuple[str, list[Any]]]) -> str: ...
@@ -174,27 +175,27 @@ class Core(Protocol):
 
 
 class Work(Protocol):
-    """What a rank is to save."""
+    """The files that a rank saves."""
 
     fingerprint: str
 
     def shards(self) -> list[tuple[str, list[Any]]]:
-        """Of this rank alone."""
+        """Returns the files of this rank."""
 
     def chunks(self) -> Any:
-        """Where in those the tensors lie. For rank 0, as JSON."""
+        """Returns the places of tensors in these files, for rank 0, as JSON."""
 
     def last_shards(self, chunks: list[Any]) -> list[tuple[str, list[Any]]]:
-        """Rank 0: what can be written only if the chunks of all ranks are known."""
+        """Returns, on rank 0, the files that can be written only when the chunks of all ranks are known."""
 
 
 def save_together(
     core: Core, meeting_round: Round, step: int, work: Work | BaseException, retention: Retention
 ) -> None:
-    """One save, on every rank. ``work`` may be the error for which this rank has nothing to save: then no rank saves.
+    """Runs one save on every rank. ``work`` may be an error that keeps this rank from saving. Then no rank saves.
 
-    Rank 0 begins the save, which finds out whether it may commit, and says the attempt; all upload; rank 0 commits once the parts of
-    all ranks are there. Whatever fails on one rank is raised on all of them, or they give up at the deadline; then nothing is committed.
+    Rank 0 begins the save, which checks that it may commit, and sends the name of the attempt. All ranks upload. Rank 0 commits once the
+    parts of all ranks are stored. An error on one rank is raised on all ranks, or they give up at the deadline. Then nothing is committed.
     """
     if meeting_round._meeting.rank == 0:
         _lead(core, meeting_round, step, work, retention)

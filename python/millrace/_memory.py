@@ -1,4 +1,4 @@
-"""New memory for tensors that are read: in huge pages, whose first touch costs half of that of small ones."""
+"""New memory for tensors that are read. It has huge pages, whose first touch costs half as much as that of small pages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _HUGE_PAGE = 2 << 20
 _ALIGN = 64
 _OWN_BYTES = 4 << 20  # from this size on, an array has memory of its own
 _SMALL_BYTES = 32 << 10  # below this, an array comes from the heap
-_BLOCK_BYTES = 8 << 20  # that the others share: so much one of them keeps at most when all others are gone
+_BLOCK_BYTES = 8 << 20  # the others share a block: one of them keeps at most this much when all others are gone
 
 
 class NewMemory:
-    """Gives out memory that nothing has touched. Each array keeps what it lies in. Not thread-safe."""
+    """Gives out memory that nothing has touched. Each array keeps the block that holds it. It is not thread-safe."""
 
     def __init__(self) -> None:
         self._rest = np.empty(0, np.uint8)
@@ -35,7 +35,7 @@ class NewMemory:
 
 
 def _huge_pages(size: int) -> Bytes:
-    """Memory that begins with a huge page, if the system has any."""
+    """Returns memory that begins with a huge page, if the system has huge pages."""
     block = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
         block.madvise(mmap.MADV_HUGEPAGE)

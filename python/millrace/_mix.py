@@ -19,31 +19,35 @@ _MOST_COUNT = 2**64 - 1  # of samples of a run that a stage begins at
 
 
 class Mix:
-    """Data sets whose samples make one epoch, by weights or counts; what a Loader or a Plan takes in place of a data set.
+    """Several data sets whose samples make one epoch, by weights or counts. A Loader or a Plan takes a mix in place of a data set.
 
-    An epoch has ``epoch_samples`` samples. With ``draws="exact"`` it holds exactly its share of each part, rounded down or up to whole
-    samples, in turn, so that epochs make up for each other, and the parts are evenly interleaved: no stretch is off its proportions by
-    more than one cycle of max(64, 4 x parts) samples. A part that is smaller than its share comes more than once; one that is larger
-    goes on in the next epoch where it stopped, so that no sample comes again before all others of its part (each part is shuffled
-    again for each of its passes, by the Loader's shuffle). Like any order it is a function of the seed and the epoch, and resumes
-    exactly, with any number of ranks.
+        mix = millrace.Mix({"web": web, "books": books}, weights={"web": 0.8, "books": 0.2})
+        loader = millrace.Loader(mix, batch_size=64)
 
-    A batch of a mix has ``part``, the number of the part that each sample is of; ``sample`` is its number in that data set's index.
+    An epoch has ``epoch_samples`` samples. With ``draws="exact"`` it holds exactly its share of each part. Shares are rounded down or up to
+    whole samples, in turn, so that epochs compensate each other. The parts are evenly interleaved: the counts in any run of samples deviate
+    from the proportions by at most one cycle of max(64, 4 x parts) samples.
+
+    A part that is smaller than its share comes more than once. A part that is larger continues in the next epoch where it stopped. So no
+    sample comes again before all others of its part. The Loader's shuffle shuffles each part again for each of its passes. Like every
+    order, the order is a function of the seed and the epoch, and it resumes exactly, with any number of ranks.
+
+    In a batch of a mix, ``part`` (int64 ``[B]``) is the number of each sample's part, and ``sample`` is its number in that data set's index.
     Labels that are folders are numbered by the names of all parts: ``classes``. A data set whose classes are numbers cannot be mixed
-    with those that have different names, since numbers and names cannot be matched.
+    with data sets that have different names, since numbers and names cannot be matched.
 
     Args:
-        datasets: By name, or in a list (then their names are "0", "1", ...).
-        weights: One for each data set (by name, or in a list): their proportions; only ratios count. None: by their sizes.
-        counts: Samples of each in an epoch, in place of ``weights`` and ``epoch_samples``.
-        epoch_samples: Samples of an epoch. None: as many as all data sets have.
-        schedule: Weights that change: ``{100_000: weights, ...}``, from so many samples of the run on (of all ranks and epochs
-            together).
-        draws: ``"exact"``; ``"replacement"``: exact counts of the parts, but samples drawn again each time; ``"independent"``: each
-            time a part is drawn by its weight, and a sample of it (as ``WeightedRandomSampler(replacement=True)`` does).
+        datasets: The data sets by name, or in a list. In a list their names are "0", "1", ...
+        weights: The proportions of the data sets, by name or in a list. Only their ratios count. None: the sizes of the data sets.
+        counts: The samples of each data set in an epoch, in place of ``weights`` and ``epoch_samples``. None: these count.
+        epoch_samples: The samples of an epoch. None: as many as all data sets have.
+        schedule: Weights that change during a run: ``{100_000: weights, ...}``. Each key is a number of samples of the run, of all ranks and
+            epochs together, from which on the weights apply. None: the weights stay the same.
+        draws: ``"exact"``. Or ``"replacement"``: counts of the parts are exact, but samples are drawn again each time. Or ``"independent"``:
+            each draw chooses a part by its weight, and then a sample of it, as ``WeightedRandomSampler(replacement=True)`` does.
 
     Raises:
-        InvalidArgumentError: Weights or counts that do not fit the data sets, or are below 0, or all 0.
+        InvalidArgumentError: Weights or counts do not fit the data sets, one is below 0, or all are 0.
     """
 
     def __init__(
@@ -107,7 +111,7 @@ class Mix:
             draws,
             fresh,
         )
-        # Whatever else is wrong is said now, not by the first loader.
+        # All other errors are raised now, and not by the first loader.
         _core.Plan(0, self._natives, mix=self._mix, shuffle="none", seed=0, epoch=0, policies=[(1, 1, 1)] * len(parts))
 
     @property
@@ -115,7 +119,7 @@ class Mix:
         return [part._native for part in self._parts]
 
     def __len__(self) -> int:
-        """Samples of an epoch."""
+        """Returns the number of samples of an epoch."""
         return self._mix[0]
 
     def __repr__(self) -> str:
@@ -129,8 +133,10 @@ class Mix:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes of all parts: label i of a batch is ``classes[i]``. They are sorted, unless all parts have the same names in one
-        other order. Empty where classes are numbers."""
+        """The names of the classes of all parts: label i of a batch is ``classes[i]``.
+
+        They are sorted, unless all parts have the same names in one other order. The list is empty if classes are numbers.
+        """
         named = [part.classes for part in self._parts if part.classes]
         if named and all(names == named[0] for names in named):
             return named[0]
@@ -138,12 +144,12 @@ class Mix:
 
     @property
     def uri(self) -> str:
-        """Of all data sets."""
+        """The URIs of all data sets, joined by ``" + "``."""
         return " + ".join(dict.fromkeys(part.uri for part in self._parts))
 
 
 def _listed(name: str, values: Any, names: list[str]) -> list[Any]:
-    """In the order of the parts."""
+    """Returns the values in the order of the parts."""
     if isinstance(values, Mapping):
         if set(values) != set(names):
             raise InvalidArgumentError(
@@ -180,7 +186,7 @@ def balanced(
     epoch_samples: int | None,
     draws: str,
 ) -> Mix:
-    """:meth:`Dataset.balanced`."""
+    """Implements :meth:`Dataset.balanced`."""
     if groups is None:
         parts = [dataset._subset(native) for native in dataset._native.by_class()]
         names: list[Any] = list(dataset.class_counts)
@@ -205,7 +211,7 @@ def balanced(
 
 
 def weighted(dataset: Dataset, weights: npt.ArrayLike, epoch_samples: int | None, draws: str) -> Mix:
-    """:meth:`Dataset.weighted`."""
+    """Implements :meth:`Dataset.weighted`."""
     array = np.asarray(weights, dtype=np.float64)
     if array.shape != (len(dataset),):
         raise InvalidArgumentError(f"weights of shape {array.shape} for {len(dataset)} samples; give one for each")

@@ -1,4 +1,4 @@
-"""How a data set is opened."""
+"""The settings with which a data set is opened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Opening(NamedTuple):
-    """How a data set is opened, but for its labels. Empty: as usual, or as the environment says."""
+    """The settings with which a data set is opened, except its labels. Empty ones mean the defaults, or the environment."""
 
     path_column: str = ""
     label_column: str = ""
@@ -23,7 +23,7 @@ class Opening(NamedTuple):
     endpoint: str = ""
     profile: str = ""
     region: str = ""
-    classes: tuple[str, ...] = ()  # the order that numbers them; (): that of their names
+    classes: tuple[str, ...] = ()  # the order in which they are numbered; (): the order of their names
     index_use: str = "build"
 
 

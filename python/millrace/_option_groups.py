@@ -1,4 +1,4 @@
-"""Options of a Loader that belong together, as one argument. The first entry of a group alone is its short form."""
+"""Options of a Loader that belong together, as one argument. The short form of a group is its first entry."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from ._transform import Transform
 
 @dataclasses.dataclass(frozen=True)
 class Shuffle:
-    """The windowed shuffle with sizes of your own, for ``shuffle=``; :doc:`shuffle` says what they do. Sizes that are None follow from the data.
+    """The windowed shuffle with sizes of your own, for ``shuffle=``. docs/shuffle.md describes the sizes.
+
+        loader = millrace.Loader(dataset, shuffle=millrace.Shuffle(window=1024))
 
     Args:
-        window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
-        extent: Consecutive samples that are fetched together. None: about 1.5 MiB of them.
-        lanes: Parts of a window that are not split between ranks; a power of two. None: 64.
+        window: The number of extents that are shuffled together; a multiple of ``lanes``. None: as many as have about 256 MiB.
+        extent: The number of consecutive samples that are fetched together. None: as many as have about 1.5 MiB.
+        lanes: The number of parts of a window that are not split between ranks; a power of two. None: 64.
     """
 
     window: int | None = None
@@ -29,14 +31,18 @@ class Shuffle:
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """A cache of what is read, for ``cache=``; its path alone is the short form.
+    """A cache of the bytes that a Loader reads, for ``cache=``. The path is the short form.
+
+        loader = millrace.Loader(dataset, cache=millrace.Cache("/scratch/cache", size="50GiB"))
 
     Args:
-        path: A folder of a local disk, or ``"memory"``, as the :class:`Loader` says.
-        size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory
-            needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory`` of the Loader.
-        pin: True: what was read stays, whatever is read later, until ``millrace cache clear`` removes it, or a cache in memory ends.
-        tenant: Programs that name the same tenant share it. None: programs with the same credentials do (:doc:`cache`).
+        path: A folder of a local disk, or ``"memory"``, as for the :class:`Loader`.
+        size: The space that the cache may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. A cache
+            in memory requires a size. It is taken from the process's budget (``millrace.configure(memory=)``), not from ``memory`` of the
+            Loader.
+        pin: True: bytes that were read stay in the cache until ``millrace cache clear`` removes them, or until a cache in memory ends.
+        tenant: The name of a tenant. Programs with the same tenant share the cache. None: programs with the same credentials share it
+            (docs/cache.md).
     """
 
     path: str | os.PathLike[str]
@@ -47,19 +53,23 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """Workers that decode in place of this process, for ``workers=``; their addresses alone are the short form.
+    """Workers that decode in place of this process, for ``workers=``. The list of addresses is the short form.
+
+        service = millrace.Service(["10.0.0.1:7070", "10.0.0.2:7070"], token="/etc/millrace/token")
+        loader = millrace.Loader("s3://bucket/train", workers=service)
 
     Args:
-        workers: Addresses ``"HOST:PORT"``, or places where they are found, as the :class:`Loader` says.
-        token: A file with the secret of the workers, if they ask for one.
-        tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
-        tls_name: The name in the workers' certificates. None: that of the address.
-        compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
-        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
-            ``local_streams`` together, rounded up to a power of two, at most what divides ``batch_size``; 16, where workers come and go
-            (``dns:``).
-        local_streams: So many of these parts are decoded by this process from the start. ``"auto"``: all of them at first; while the
-            program waits for this process, workers take one after the other, and give them back if they are slower.
+        workers: Addresses ``"HOST:PORT"``, or places where they are found, as for the :class:`Loader`.
+        token: A file with the secret of the workers. None: they do not require one.
+        tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``: a certificate of the workers' authority. None: they do not require one.
+        tls_name: The name in the workers' certificates. None: the host of the address.
+        compression: ``"zstd"``: workers compress batches if that makes them smaller, for rows of tokens over a slow network. None: they do
+            not.
+        streams: The number of parts of each batch that different workers may decode, at most 64. None: the number of workers plus
+            ``local_streams``, rounded up to a power of two, or less if that does not divide ``batch_size``. If workers come and go
+            (``dns:``), it is 16.
+        local_streams: The number of these parts that this process decodes from the start. ``"auto"``: all of them at first. While the
+            program waits for this process, workers take over one part after the other, and return a part if they are slower.
     """
 
     workers: Sequence[str]
@@ -73,14 +83,18 @@ class Service:
 
 @dataclasses.dataclass(frozen=True)
 class Map:
-    """A function of samples and where it runs, for ``transform=``; the function alone is the short form.
+    """A function of samples, with the threads or processes in which it runs, for ``transform=``. The function is the short form.
+
+        loader = millrace.Loader(dataset, transform=millrace.Map(parse, processes=8))
 
     Args:
-        function: As ``transform`` of the :class:`Loader`. None: there is one of batches only.
-        threads: Threads for it, and for the functions of batches. None: one for each CPU that the process may use.
-        processes: Processes for it, in place of threads, where it does not release the GIL: the same results. The function must be fit for
-            pickle, and the program have its ``if __name__ == "__main__":``. ``collate_fn`` and ``batch_transform`` run in threads of this process, one for each of those.
-        context: How these are started, in place of ``multiprocessing_context``: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
+        function: A function, as ``transform`` of the :class:`Loader`. None: there are only functions of batches.
+        threads: The number of threads for it, and for the functions of batches. None: one for each CPU that the process may use.
+        processes: The number of processes for it, in place of threads, if it does not release the GIL. The results are the same. Pickle
+            must be able to store the function, and the program must guard its main part by ``if __name__ == "__main__":``. ``collate_fn``
+            and ``batch_transform`` run in as many threads of this process. None: threads.
+        context: The way in which processes are started, in place of ``multiprocessing_context``: ``"spawn"``, ``"forkserver"``, ``"fork"``, or
+            a context of multiprocessing. None: ``"spawn"``.
     """
 
     function: Transform | str | None
@@ -91,16 +105,19 @@ class Map:
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """The way of batches to a device, for ``device=``; the device alone is the short form.
+    """The transfer of batches to a device, for ``device=``. The device is the short form.
+
+        loader = millrace.Loader(dataset, device=millrace.Transfer("cuda", decode="device", ahead=3))
 
     Args:
-        device: As the :class:`Loader` says.
-        decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and the GPU decodes, crops and resizes them. It is nvJPEG, by way of
-            torchvision, which must be installed and decodes other files of images on the host. Crops and flips are
-            the same; pixels differ a little, as those of two decoders do. For a device of torch, without functions.
-        ahead: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a transform busy.
-        on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
-            for ``"xla"`` torch-xla's ``sync`` (its ``mark_step``), else none.
+        device: A device, as for the :class:`Loader`.
+        decode: ``"host"``: the host decodes images. ``"device"``: JPEGs are sent as they are stored, and the GPU decodes, crops and resizes
+            them with nvJPEG. This uses torchvision, which must be installed, and which decodes other formats on the host. Crops and flips
+            are the same. Pixels differ slightly, as between any two decoders. It requires a device of torch, and no functions.
+        ahead: The number of batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a
+            transform busy.
+        on_batch: A function without arguments. It is called in the program's thread after each batch, when the loop asks for the next
+            one. None: for ``"xla"``, torch-xla's ``sync`` (its ``mark_step``) is called; for other devices, nothing.
     """
 
     device: Any
@@ -110,14 +127,14 @@ class Transfer:
 
 
 def mapping_of(transform: Transform | str | Map | None, context: Any) -> Map:
-    """``context``: the option ``multiprocessing_context``, which says the same as ``Map(context=)``."""
+    """Returns the transform as a Map. ``context`` is the option ``multiprocessing_context``, which means the same as ``Map(context=)``."""
     if not isinstance(transform, Map):
         return Map(transform, context=context)
     if context is None:
         return transform
     if transform.context is not None:
         raise InvalidArgumentError(
-            "multiprocessing_context is said by millrace.Map(context=); leave multiprocessing_context out"
+            "multiprocessing_context is given by millrace.Map(context=); leave multiprocessing_context out"
         )
     return dataclasses.replace(transform, context=context)
 
@@ -125,7 +142,7 @@ def mapping_of(transform: Transform | str | Map | None, context: Any) -> Map:
 def shuffle_and_order(
     shuffle: Any,
 ) -> tuple[str, tuple[int | None, int | None, int | None]]:
-    """The kind of shuffle, and its extent, window and lanes."""
+    """Returns the kind of shuffle, and its extent, window and lanes."""
     if not isinstance(shuffle, Shuffle):
         return _arguments.shuffle(shuffle), (None, None, None)
     return "window", _arguments.order(shuffle.extent, shuffle.window, shuffle.lanes)

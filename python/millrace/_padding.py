@@ -1,4 +1,7 @@
-"""Which rows of a batch are samples. Evaluations leave the others out: numbers that count rows, or weigh batches by them, are those of the samples then."""
+"""The choice of the rows of a batch that are samples.
+
+Evaluations leave the other rows out. So metrics that count rows, or weigh batches by them, count only samples.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ __all__ = ["Rows", "filled", "rows_of", "share_with_repeats"]
 
 
 class Rows:
-    """Which rows of a batch to keep; ``total``: how many it has."""
+    """The rows of a batch to keep. ``total`` is the number of its rows."""
 
     def __init__(self, places: npt.NDArray[np.int64], total: int) -> None:
         self.places = places
@@ -25,11 +28,11 @@ class Rows:
         return len(self.places)
 
     def until(self, end: int) -> Rows:
-        """Those in front of row ``end``."""
+        """Returns the kept rows in front of row ``end``."""
         return Rows(self.places[self.places < end], self.total)
 
     def of(self, batch: Any) -> Any:
-        """These rows of all that has one entry for each row of the batch, views if they lie side by side; all else stays."""
+        """Returns these rows of all values that have one entry for each row. Adjacent rows are views. All other values stay."""
         if len(self) == self.total:
             return batch
         first = int(self.places[0]) if len(self) else 0
@@ -50,14 +53,14 @@ class Rows:
 
 
 def filled(batch: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-    """Which rows hold a sample: those of padding, which have no key, do not. A repeat in a short batch holds one and is not valid."""
+    """Returns True for rows that hold a sample. Rows of padding have no key. A repeat in a short batch holds a sample and is not valid."""
     valid: npt.NDArray[np.bool_] = np.asarray(_on_host(batch["valid"]), np.bool_)
     keys = batch.get("key")
     return valid if keys is None or valid.all() else valid | np.array([bool(key) for key in keys], np.bool_)
 
 
 def rows_of(loader: Loader) -> Iterator[tuple[Any, Rows]]:
-    """The batches of an iteration, as they come, and their rows that are no padding."""
+    """Yields the batches of an iteration, with the rows that are not padding."""
     before = loader.report()["samples"]
     for batch in loader:
         valid = batch.get("valid") if isinstance(batch, Mapping) else None
@@ -71,7 +74,7 @@ def rows_of(loader: Loader) -> Iterator[tuple[Any, Rows]]:
 
 
 def share_with_repeats(loader: Loader) -> int | None:
-    """The samples of each rank if all shall have equally many, and some samples come twice for that; None if no sample needs to."""
+    """Returns the number of samples of each rank if some samples come twice, so that all ranks have equally many. Otherwise returns None."""
     samples = sum(rows["rows"] for rows in loader.rows) or len(loader.dataset)
     world = loader._world
     counted = len(loader) == -(-samples // (world * loader.batch_size))  # buckets of tokens have sizes of their own

@@ -1,4 +1,4 @@
-"""The numbers that rows without a sample hold."""
+"""The numbers in rows without a sample."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _DIMS_OF_IMAGES = 3  # of one row, at least
 class Pads:
     """Chooses the padding of each column, so that a loss never takes it for data.
 
-    ``labels`` and ``masks``: names of the columns that are labels, and images of numbers. ``arrays``: those that are other images and arrays,
-    whose floats are 0. Floats of other names, which a transform has made, are NaN if a row has fewer dimensions than an image.
-    ``finite``: they are 0, and so are those of labels.
+    ``labels`` and ``masks`` are the names of columns that are labels, and images of numbers. ``arrays`` are the names of other images and
+    arrays, whose floats are 0. Other floats come from a transform, and are NaN if a row has fewer dimensions than an image. With ``finite``,
+    these floats and those of labels are 0.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Pads:
         self._missing = 0.0 if finite else math.nan
 
     def of(self, name: str, kind: Any, dims: int = 0) -> float:
-        """The padding of a column whose elements are ``kind``, a type of numpy; a row of it has so many dimensions."""
+        """Returns the padding of a column whose elements are ``kind``, a type of numpy, and whose rows have ``dims`` dimensions."""
         kind = np.dtype(kind)
         chosen = self._chosen.get(name)
         if chosen is not None:
@@ -58,10 +58,10 @@ class Pads:
         return _IGNORED_CLASS if kind.kind == "u" and name in self._labels else 0
 
     def of_tensor(self, name: str, kind: Any, dims: int = 0) -> float:
-        """The same of a type of torch."""
+        """Returns the padding for a type of torch."""
         if kind.is_complex:
             return self._chosen.get(name, 0)
-        if kind.is_floating_point:  # bfloat16 is none of numpy's
+        if kind.is_floating_point:  # numpy does not have bfloat16
             return self.of(name, np.float32, dims)
         return self.of(name, np.dtype(str(kind).removeprefix("torch.")) if str(kind) != "torch.bool" else np.bool_)
 
@@ -79,7 +79,7 @@ def _check_fits(name: str, value: float, kind: np.dtype[Any]) -> None:
 
 
 def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
-    """The option ``pad`` of a Loader, and those of its fields."""
+    """Returns the checked option ``pad`` of a Loader, with those of its fields."""
     pad = {} if pad is None else pad
     wanted = "a dict of names of arrays and the number for each, such as {'label': -1}"
     if not isinstance(pad, Mapping) or any(not isinstance(name, str) for name in pad):
@@ -88,7 +88,7 @@ def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
     of_fields = {name: field.pad for name, field in of_fields.items() if getattr(field, "pad", None) is not None}
     for name in of_fields:
         if name in pad:
-            raise InvalidArgumentError(f"pad is said of {name!r} by the Loader and by its field; leave one out")
+            raise InvalidArgumentError(f"pad is given for {name!r} by the Loader and by its field; leave one out")
     values: dict[str, float] = {}
     for name, value in {**of_fields, **pad}.items():
         number = _arguments.number(f"pad[{name!r}]" if name in pad else f"the pad of fields[{name!r}]", value)
@@ -100,7 +100,10 @@ def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
 
 
 def of_entries(pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]], tokens: Any, finite: bool) -> Pads:
-    """The padding of the batches of a Loader: ``entries`` are its fields as the native loader takes them, ``pad`` the numbers that its user chose."""
+    """Returns the padding of the batches of a Loader.
+
+    ``entries`` are its fields as the native loader takes them, and ``pad`` has the numbers that the user chose.
+    """
     labels = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
     images = {entry[0]: entry[3] for entry in entries if entry[2] == "image"}
     masks = {name for name, image in images.items() if is_map(image)}

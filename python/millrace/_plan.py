@@ -20,25 +20,30 @@ _Integers = Union[npt.NDArray[np.integer[Any]], "list[int]", range]
 
 
 class Plan:
-    """The order of one epoch: a bijection between positions, ``0 .. len(plan) - 1``, and samples (of a mix: see below).
+    """The order of one epoch: a bijection between positions, ``0 .. len(plan) - 1``, and samples. (A mix differs, see below.)
 
-    ``plan[p]`` is the sample (ordinal in the index) that is delivered at position p of the epoch; ``plan.position_of(s)`` is the
-    position of sample s. Both take an integer, or an array of integers and answer with an ``int64`` array of its shape. Rank r of W
-    receives the positions p with ``p % W == r``. Nothing is read or stored: a plan of a billion samples takes no memory.
+        plan = millrace.Plan(millrace.Dataset("s3://bucket/train"), seed=1, epoch=0)
+        first_samples = plan[range(64)]
+        position = plan.position_of(7)
 
-    Of a subset, samples have the numbers that the index gives them. In the plan of a :class:`Mix`, ``plan.part(p)`` is the number of the
-    part that the sample at p is of; a sample may come several times, or not at all: ``plan.position_of(s)`` is its first position,
-    or -1, and ``plan.positions(s)`` are all. Draws with replacement can only be looked through: ``plan.position_of`` raises UnsupportedError.
+    ``plan[p]`` is the sample (its number in the index) that is delivered at position p of the epoch. ``plan.position_of(s)`` is the
+    position of sample s. Both take an integer and return an integer, or take an array of integers and return an ``int64`` array of the same
+    shape. Rank r of W receives the positions p with ``p % W == r``. Nothing is read or stored: a plan of a billion samples takes no memory.
+
+    In a subset, samples have the numbers that the index gives them. In the plan of a :class:`Mix`, ``plan.part(p)`` is the number of the
+    part to which the sample at p belongs. There a sample may occur several times, or not at all. ``plan.position_of(s)`` is its first
+    position, or -1, and ``plan.positions(s)`` are all its positions. If draws are not exact, there is no inverse, and
+    ``plan.position_of`` raises UnsupportedError.
 
     Args:
-        data: A data set or a mix, whose Loaders use the same order with the same options, or a number of samples.
-        shuffle: ``"none"``, ``"global"`` or ``"window"`` (as :class:`Loader`), or a :class:`Shuffle`. Sizes that it leaves open are those of a Loader
-            over ``data``; for a number, extents of 16, windows of 192 and 64 lanes.
-        seed: Of the shuffle.
-        epoch: Counted from 0.
+        data: A data set, a mix, or a number of samples. Loaders over the same data with the same options use the same order.
+        shuffle: ``"none"``, ``"global"`` or ``"window"``, as for :class:`Loader`, or a :class:`Shuffle`. Sizes that are None are those of a
+            Loader over ``data``. For a number of samples they are extents of 16, windows of 192 and 64 lanes.
+        seed: The seed of the shuffle.
+        epoch: The number of the epoch, from 0.
 
     Raises:
-        InvalidArgumentError: The numbers break these rules.
+        InvalidArgumentError: A number is not valid.
     """
 
     def __new__(cls, *args: Any, **options: Any) -> Plan:
@@ -79,21 +84,25 @@ class Plan:
 
     @property
     def data(self) -> Dataset | Mix | int:
-        """What it is the order of."""
+        """The data set, mix or number of samples that it orders."""
         return self._data
 
     @property
     def epoch(self) -> int:
-        """Which one it is the order of."""
+        """The number of the epoch that it orders."""
         return self._epoch
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those that it was made with, but the epoch."""
+        """The options that it was made with, except the epoch."""
         return dict(self._options)
 
     def of_epoch(self, epoch: int) -> Plan:
-        """The same plan for another epoch."""
+        """Returns the plan with the same options for another epoch.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         return Plan(self._data, epoch=epoch, **self._options)
 
     @overload
@@ -101,7 +110,11 @@ class Plan:
     @overload
     def __getitem__(self, position: _Integers) -> npt.NDArray[np.int64]: ...
     def __getitem__(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
-        """The sample at a position, or those at an array of positions; negative ones count from the end."""
+        """Returns the sample at a position, or the samples at an array of positions. Negative positions count from the end.
+
+        Raises:
+            IndexError: There is no such position.
+        """
         return _answer(position, self._positions(position), self._native.at)
 
     @overload
@@ -109,7 +122,14 @@ class Plan:
     @overload
     def part(self, position: _Integers) -> npt.NDArray[np.int64]: ...
     def part(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
-        """Of a mix: which of its data sets the sample at this position is of; negative ones count from the end. Else 0."""
+        """Returns the number of the part to which the sample at a position belongs; 0 if the plan is not that of a mix.
+
+        Args:
+            position: A position, or an array of positions, which gives an ``int64`` array of its shape. Negative ones count from the end.
+
+        Raises:
+            IndexError: There is no such position.
+        """
         return _answer(position, self._positions(position), self._native.part)
 
     def _positions(self, position: int | _Integers) -> npt.NDArray[np.int64]:
@@ -117,7 +137,7 @@ class Plan:
         from_end = numbers < 0
         if not from_end.any():
             return numbers
-        # What lies before the first one stays negative, to be refused as it was given.
+        # A position before the first one stays negative, so that the error shows it as it was given.
         return np.where(from_end & (numbers >= -len(self)), numbers + len(self), numbers)
 
     @overload
@@ -125,11 +145,22 @@ class Plan:
     @overload
     def position_of(self, sample: _Integers, *, part: int | None = None) -> npt.NDArray[np.int64]: ...
     def position_of(self, sample: int | _Integers, *, part: int | None = None) -> int | npt.NDArray[np.int64]:
-        """The position of a sample; the inverse of ``plan[position]``. IndexError for one that does not exist.
+        """Returns the position of a sample, or of an array of samples. It is the inverse of ``plan[position]``.
 
-        Of a mix: the first one, or -1 when it does not come in this epoch. ``part``: by its number, the part whose draws are meant;
-        None: all parts that have the sample, which may be subsets of one data set. Where several data sets have a sample of this
-        number it is to be said which one is meant (InvalidArgumentError). With thousands of parts it is also faster to say it.
+            assert plan[plan.position_of(7)] == 7
+
+        In a mix it is the sample's first position, or -1 if the sample does not occur in this epoch.
+
+        Args:
+            sample: The number of the sample in the index.
+            part: In a mix, the number of the part whose draws count. None: all parts that have the sample, which may be subsets of one
+                data set. If several data sets have a sample with this number, ``part`` is required. With thousands of parts, it also
+                makes the call faster.
+
+        Raises:
+            IndexError: There is no such sample.
+            InvalidArgumentError: Several data sets have a sample with this number, and ``part`` is None.
+            UnsupportedError: The draws of the mix are not exact.
         """
         of = _part(part)
         return _answer(sample, _as_int64(sample), lambda samples, into: self._native.position_of(samples, of, into))
@@ -137,22 +168,31 @@ class Plan:
     where = position_of
 
     def positions(self, sample: int, *, part: int | None = None) -> npt.NDArray[np.int64]:
-        """All positions of a sample in this epoch, ascending: one, but for mixes. ``part`` as for :meth:`position_of`.
+        """Returns all positions of a sample in this epoch, ascending. Without a mix, there is one.
 
-        Draws with replacement are found by going through the epoch, which Ctrl-C may end.
+        If draws are not exact, the call searches the whole epoch; Ctrl-C ends it.
+
+        Args:
+            sample: The number of the sample in the index.
+            part: As for :meth:`position_of`.
         """
         return self._native.positions(_arguments.integer("sample", sample), _part(part))
 
     def write_order(self, path: str | os.PathLike[str], epoch: int | None = None) -> int:
-        """Writes the objects in the order in which this epoch reads them, for ``millrace mount --order``; returns how many lines.
+        """Writes the objects in the order in which this epoch reads them, for ``millrace mount --order``.
 
-        A line is the key of an object below the data set's URI, which is the one to mount. Samples that follow one another in one
-        object make one line. The file appears whole, in place of an older one: a mount that uses it goes on with the new one, so
-        that a training program can write that of the next epoch.
+            plan.write_order("/tmp/order.txt")
+
+        A line is the key of an object below the data set's URI, which is the URI to mount. Consecutive samples of one object make one
+        line. The file replaces an older one in one step, and a mount that uses it continues with the new file. So a training program can
+        write the order of the next epoch.
 
         Args:
             path: The file.
-            epoch: Another one than that of the plan.
+            epoch: The number of another epoch. None: the epoch of the plan.
+
+        Returns:
+            The number of lines.
 
         Raises:
             UnsupportedError: It is the plan of a Mix or of a number of samples.
@@ -210,7 +250,7 @@ def _answer(
     numbers: npt.NDArray[np.int64],
     fill: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None],
 ) -> int | npt.NDArray[np.int64]:
-    """What ``fill`` makes of the numbers: an integer for an integer, else an array of the same shape."""
+    """Returns the result of ``fill`` for the numbers: an integer for an integer, else an array of the same shape."""
     into = np.empty_like(numbers)
     fill(numbers, into)
     return int(into) if isinstance(question, (int, np.integer)) else into

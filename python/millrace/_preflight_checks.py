@@ -1,4 +1,4 @@
-"""What ``millrace doctor host`` finds, and which nodes and pairs of nodes that makes faulty."""
+"""The results of ``millrace doctor host``, and the faulty nodes and pairs of nodes that follow from them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Union
 
 Check = dict[str, str]
 Pair = tuple[str, str]
-Measured = Union[float, str]  # GB/s, or why there are none
+Measured = Union[float, str]  # GB/s, or the reason why it was not measured
 
-SLOW = 3  # what has less than a third of the median is at fault
-LEAST_TO_COMPARE = 3  # of two that differ nobody knows which one is wrong
-FIGURES = {  # that nodes are compared by: what they are called, and their unit
+SLOW = 3  # a value below a third of the median is a fault
+LEAST_TO_COMPARE = 3  # if two differ, it is not known which one is wrong
+FIGURES = {  # the figures by which nodes are compared: their names and units
     "memory_gbps": ("memory", "GB/s"),
     "disk_write_mbps": ("disk, writing", "MB/s"),
     "disk_read_mbps": ("disk, reading", "MB/s"),
@@ -26,7 +26,7 @@ MOST_TOLD = 20
 
 
 def local_rank() -> int | None:
-    """Among the ranks of this machine; None if this process is no rank."""
+    """Returns the number of this process among the ranks of this machine, or None if it is not a rank."""
     for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
@@ -46,7 +46,7 @@ def skipped(name: str, why: str) -> Check:
 
 
 def compare_figures(figures: Mapping[str, Mapping[str, float]]) -> Iterator[Check]:
-    """The nodes whose figures are far below those of the others."""
+    """Yields the nodes whose figures are far below those of the others."""
     for name, (label, unit) in FIGURES.items():
         values = {node: of_node[name] for node, of_node in figures.items() if name in of_node}
         if len(values) < LEAST_TO_COMPARE:
@@ -61,7 +61,10 @@ def compare_figures(figures: Mapping[str, Mapping[str, float]]) -> Iterator[Chec
 
 
 def usual_rate(pairs: Mapping[Pair, Measured]) -> float:
-    """Of three nodes one slow one makes two of three pairs slow: hence the median of the faster half. 0: nothing to compare."""
+    """Returns the median of the faster half of pairs, or 0 if there is nothing to compare.
+
+    With three nodes, one slow node makes two of three pairs slow, so the median of all pairs would be slow.
+    """
     rates = sorted(rate for rate in pairs.values() if not isinstance(rate, str))
     return statistics.median(rates[len(rates) // 2 :]) if len(rates) >= LEAST_TO_COMPARE else 0.0
 
@@ -72,13 +75,13 @@ def slow_pairs(pairs: Mapping[Pair, Measured]) -> list[Pair]:
 
 
 def judge_pairs(pairs: Mapping[Pair, Measured]) -> Iterator[Check]:
-    """The nodes that most of the others cannot talk to (or do so slowly); else the pairs that cannot."""
+    """Yields the nodes with which most of the others cannot talk, or only slowly; else the pairs that cannot."""
     rates = [rate for rate in pairs.values() if not isinstance(rate, str)]
     usual = usual_rate(pairs)
     slow = set(slow_pairs(pairs))
     bad = {pair: rate for pair, rate in pairs.items() if isinstance(rate, str) or pair in slow}
     nodes = sorted({node for pair in pairs for node in pair})
-    # The worst first, since its pairs say nothing about the others then.
+    # The worst node comes first, since its pairs then no longer count against the others.
     guilty: list[str] = []
     while True:
         rest = {pair: rate for pair, rate in pairs.items() if not set(pair) & set(guilty)}
@@ -92,7 +95,7 @@ def judge_pairs(pairs: Mapping[Pair, Measured]) -> Iterator[Check]:
             break
         worst = max(shares)
         if sum(share[:2] == worst[:2] for share in shares) == len({node for pair in rest for node in pair}):
-            break  # all alike: it is not the fault of one
+            break  # all are alike: it is not the fault of one node
         guilty.append(worst[2])
     for node in guilty:
         broken_pairs = {pair: rate for pair, rate in bad.items() if node in pair}
@@ -120,7 +123,7 @@ def told(rate: Measured, usual: float) -> str:
 
 
 def at_most(checks: Sequence[Check]) -> list[Check]:
-    """What a person can read; the first ones if there are more."""
+    """Returns the first checks, as many as a person can read."""
     if len(checks) <= MOST_TOLD:
         return list(checks)
     more = failed("more", f"{len(checks) - MOST_TOLD} further findings", "begin with those above")
@@ -128,7 +131,7 @@ def at_most(checks: Sequence[Check]) -> list[Check]:
 
 
 def pair_rounds(nodes: int, most: int) -> list[list[tuple[int, int]]]:
-    """Rounds in which each node is in one pair at most; all pairs of up to `most` + 1 nodes, else some of each node."""
+    """Returns rounds in which each node is in at most one pair. With up to `most` + 1 nodes they have all pairs, else some pairs of each node."""
     seats: list[int | None] = [*range(nodes), *([None] if nodes % 2 else [])]
     rounds = []
     for _ in range(len(seats) - 1):

@@ -1,6 +1,6 @@
 """The nodes of a job, their network and their collectives, for ``millrace doctor host``.
 
-The ranks find each other by a ``TCPStore`` at MASTER_ADDR and MASTER_PORT. What can hang has a deadline: a rank that does not
+The ranks find each other by a ``TCPStore`` at MASTER_ADDR and MASTER_PORT. Each operation that can hang has a deadline: a rank that does not
 answer, a pair of nodes whose packets are lost, a collective. So the pairs are measured by sockets of our own, and collectives come last.
 """
 
@@ -33,26 +33,26 @@ from ._preflight_checks import (
 )
 
 ROLL_SECONDS = 15.0  # from the start until all ranks have come
-PAIR_SECONDS = 3.0  # of one pair of nodes: to connect, and to send
+PAIR_SECONDS = 3.0  # for one pair of nodes: to connect, and to send
 LATE_SECONDS = 15.0  # that rank 0 may begin later, since it also examines its machine
-ROUNDS_SECONDS = 8.0  # of all pairs
+ROUNDS_SECONDS = 8.0  # for all pairs
 COLLECTIVE_SECONDS = 5.0
 ANSWER_SECONDS = 6.0  # for the results of the others, at the end
 PAIR_BYTES = 16 << 20
 MOST_ROUNDS = 64
 TRIES = 3  # of a pair
 REDUCED = 4 << 20  # numbers of an all-reduce: 16 MiB
-CLOCK_SECONDS = 60.0  # that clocks may differ by
+CLOCK_SECONDS = 60.0  # the allowed difference of clocks
 DEFAULT_PORT = "29511"
 
 
 @dataclass
 class Member:
-    """One rank, as the others know it."""
+    """A rank, as the others know it."""
 
     node: str
     figures: dict[str, float]
-    broken: list[str]  # that the rank itself has found
+    broken: list[str]  # faults that the rank itself has found
     rank: int = 0
     address: str = ""
     port: int = 0
@@ -68,7 +68,7 @@ class Found:
 
 
 def master() -> tuple[str, int]:
-    """Where the ranks meet. Slurm tells the nodes of a step, of which the first one is rank 0's."""
+    """Returns the address at which the ranks meet. With Slurm, the first node of the step has rank 0."""
     address = os.environ.get("MASTER_ADDR", "")
     if not address:
         address = first_of_nodes(os.environ.get("SLURM_STEP_NODELIST", ""))
@@ -84,7 +84,7 @@ def first_of_nodes(nodes: str) -> str:
 
 
 class PairServer:
-    """Takes the bytes of one peer after the other, and answers when it has all."""
+    """Receives the bytes of one peer after the other, and answers when it has all."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("", 0), family=socket.AF_INET, backlog=16)
@@ -115,14 +115,14 @@ class PairServer:
             peer.sendall(b"k")
 
     def close(self) -> None:
-        # What blocks in accept() does not wake when the socket is closed.
+        # A thread that blocks in accept() does not wake when the socket is closed.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 
 def measure_pair(address: str, port: int, seconds: float = PAIR_SECONDS) -> Measured:
-    """GB/s to another node; or why there are none."""
+    """Returns the GB/s to another node, or the reason why they could not be measured."""
     end = time.monotonic() + seconds
     payload = memoryview(bytes(1 << 20))
     try:
@@ -145,7 +145,7 @@ def measure_pair(address: str, port: int, seconds: float = PAIR_SECONDS) -> Meas
 
 
 class Meeting:
-    """What the ranks tell each other."""
+    """The messages of the ranks to each other."""
 
     def __init__(self, torch: Any, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
@@ -167,12 +167,12 @@ class Meeting:
         self.store.set(key, json.dumps(value))
 
     def hear(self, key: str, until: float) -> Any:
-        """What another rank has told, or None; `until` counts from the start."""
+        """Returns the message of another rank, or None. `until` counts from the start."""
         left = self._begin + until - time.monotonic()
         try:
             self.store.wait([key], datetime.timedelta(seconds=max(left, 0.01)))
             return json.loads(self.store.get(key))
-        except Exception:  # torch.distributed.DistStoreError, RuntimeError, ...: as versions like
+        except Exception:  # torch.distributed.DistStoreError, RuntimeError and others, depending on the version
             return None
 
     def meet(self, key: str, count: int, until: float) -> bool:
@@ -186,7 +186,7 @@ class Meeting:
 
 
 def leaders(members: list[Member]) -> list[Member]:
-    """Of each node the member of the lowest rank."""
+    """Returns the member with the lowest rank of each node."""
     first: dict[str, Member] = {}
     for member in members:
         first.setdefault(member.node, member)
@@ -194,7 +194,7 @@ def leaders(members: list[Member]) -> list[Member]:
 
 
 def measure_best(node: Member) -> Measured:
-    """Something else may be sent meanwhile."""
+    """Returns the best of several measurements, since other data may be sent meanwhile."""
     rates = []
     for _ in range(TRIES):
         rate = measure_pair(node.address, node.port)
@@ -207,14 +207,14 @@ def measure_best(node: Member) -> Measured:
 
 
 def measure_pairs(meeting: Meeting, nodes: list[Member]) -> dict[Pair, Measured]:
-    """Of this node with those that it is to connect to, round by round, so that no two pairs share a node."""
+    """Measures this node with the nodes to which it connects, in rounds, so that no two pairs share a node."""
     mine = next((index for index, member in enumerate(nodes) if member.rank == meeting.rank), None)
     measured: dict[Pair, Measured] = {}
     if mine is None:
         return measured
     until = meeting.now() + ROUNDS_SECONDS
     for number, pairs in enumerate(pair_rounds(len(nodes), MOST_ROUNDS)):
-        # The others may have to wait for a pair that hangs; if they take too long, this one goes on alone.
+        # The others may have to wait for a pair that hangs. If they take too long, this node continues alone.
         if meeting.now() >= until:
             break
         meeting.meet(f"round/{number}", len(nodes), min(until, meeting.now() + 2 * PAIR_SECONDS))
@@ -226,7 +226,7 @@ def measure_pairs(meeting: Meeting, nodes: list[Member]) -> dict[Pair, Measured]
 
 
 def measure_again(meeting: Meeting, nodes: list[Member], measured: dict[Pair, Measured]) -> None:
-    """A pair that was slow by chance is not slow once more."""
+    """Measures slow pairs again, since a pair that was slow by chance is not slow a second time."""
     until = meeting.now() + 2 * PAIR_SECONDS
     meeting.tell(f"pairs/{meeting.rank}", [(*pair, rate) for pair, rate in measured.items()])
     if meeting.rank == nodes[0].rank:
@@ -240,7 +240,7 @@ def measure_again(meeting: Meeting, nodes: list[Member], measured: dict[Pair, Me
 
 
 def all_reduce(torch: Any, meeting: Meeting, backend: str, device: Any) -> dict[str, Any]:
-    """Adds numbers up over all ranks. `gbps`: the bus bandwidth, as nccl-tests count it; `problem`: why not."""
+    """Adds numbers over all ranks. The result has `gbps`, the bus bandwidth as nccl-tests count it, or `problem`, the reason of a failure."""
     dist = torch.distributed
     limit = datetime.timedelta(seconds=COLLECTIVE_SECONDS)
     try:
@@ -268,7 +268,7 @@ def collectives(torch: Any, meeting: Meeting) -> dict[str, dict[str, Any]]:
     dist = torch.distributed
     if dist.is_gloo_available():
         results["gloo"] = all_reduce(torch, meeting, "gloo", torch.device("cpu"))
-    # All ranks have to agree that there is a device for each.
+    # All ranks have to agree that each of them has a device.
     local, count = local_rank() or 0, torch.cuda.device_count()
     has_device = dist.is_nccl_available() and (local < count or count == 1)  # Slurm may show each rank its own alone
     meeting.store.add("devices", 1 if has_device else 0)
@@ -282,7 +282,7 @@ def collectives(torch: Any, meeting: Meeting) -> dict[str, dict[str, Any]]:
 def judge_collectives(
     answers: dict[int, dict[str, dict[str, Any]]], members: dict[int, Member], least: float
 ) -> tuple[list[Check], dict[str, float]]:
-    """`answers`: by rank, then by backend."""
+    """Judges the collectives. `answers` has the answers by rank, then by backend."""
     checks: list[Check] = []
     figures: dict[str, float] = {}
     for backend in ("gloo", "nccl"):
@@ -298,7 +298,7 @@ def judge_collectives(
             continue
         figures[f"{backend}_bus_gbps"] = slowest = min(answer["gbps"] for answer in of_rank.values())
         text = f"right on all {len(of_rank)} ranks, bus bandwidth {slowest:.3g} GB/s"
-        # NCCL is what trains if there is one.
+        # The training uses NCCL if it exists.
         if slowest >= least or (backend == "gloo" and any("nccl" in answer for answer in answers.values())):
             checks.append(ok(name, text))
         else:
@@ -313,7 +313,7 @@ def judge_collectives(
 
 
 def judge(meeting: Meeting, members: list[Member], results: dict[int, dict[str, Any]], least: float) -> Found:
-    """Of rank 0."""
+    """Judges all results, on rank 0."""
     by_rank = {member.rank: member for member in members}
     nodes = leaders(members)
     found = Found()
@@ -321,7 +321,7 @@ def judge(meeting: Meeting, members: list[Member], results: dict[int, dict[str, 
         ok("nodes", f"{len(nodes)} with {len(members)} ranks: {', '.join(member.node for member in nodes)[:500]}")
     )
     for member in members:
-        if member.rank != 0:  # which has told them already
+        if member.rank != 0:  # rank 0 has reported them already
             found.checks += [
                 failed(f"{member.node}, rank {member.rank}", text, f"take {member.node} out of the job")
                 for text in member.broken
@@ -355,7 +355,7 @@ def judge(meeting: Meeting, members: list[Member], results: dict[int, dict[str, 
 
 
 def call_roll(meeting: Meeting, member: Member) -> tuple[list[Member], list[int]]:
-    """Those that have come, and the ranks that have not."""
+    """Returns the members that have come, and the ranks that have not."""
     meeting.tell(f"member/{meeting.rank}", asdict(member))
     if meeting.rank == 0:
         heard = [meeting.hear(f"member/{rank}", ROLL_SECONDS) for rank in range(meeting.world)]
@@ -393,7 +393,7 @@ def examine_nodes(torch: Any, rank: int, world: int, member: Member, least_gbps:
         )
     measured = measure_pairs(meeting, leaders(members))
     result: dict[str, Any] = {"pairs": [(*pair, rate) for pair, rate in measured.items()], "collectives": {}}
-    if not missing:  # they would be waited for
+    if not missing:  # otherwise this would wait for them
         result["collectives"] = collectives(torch, meeting)
     meeting.tell(f"result/{rank}", result)
     until = meeting.now() + ANSWER_SECONDS
@@ -417,7 +417,7 @@ def examine_nodes(torch: Any, rank: int, world: int, member: Member, least_gbps:
     found.checks = at_most(found.checks)
     found.healthy = not member.broken and all(check["result"] != "failed" for check in found.checks)
     meeting.tell("verdict", {"healthy": found.healthy})
-    wait_until(lambda: int(meeting.store.add("left", 0)) >= len(members) - 1, 5.0)  # the store goes with this process
+    wait_until(lambda: int(meeting.store.add("left", 0)) >= len(members) - 1, 5.0)  # the store ends with this process
     return found
 
 

@@ -1,4 +1,4 @@
-"""Processes that transform samples for a Loader: the parent's side."""
+"""The parent's side of processes that transform samples for a Loader."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _GRACE = 0.3  # seconds for a process to end by itself
 _MOST_FREE = 8  # blocks that a process keeps for later tasks
 
 Row = tuple[dict[str, Any], list[int], str]
-"""What a SampleTransform is called with."""
+"""The arguments with which a SampleTransform is called."""
 
-# A process that is forked inherits nothing of one that is just being started. And before Python 3.12, a start looks at all processes and fails
-# if one of them is closed meanwhile.
+# The lock keeps a forked process from inheriting parts of a process that is just being started. Also, before Python 3.12, a start looks at all
+# processes, and fails if one of them is closed meanwhile.
 _starting = threading.Lock()
 
-# multiprocessing's own function ends all processes, which would look like a failure here. This one runs before that.
+# The function of multiprocessing ends all processes, which would look like a failure here. This one runs before it.
 atexit.register(_stream.close_all)
 
 
@@ -50,14 +50,14 @@ class RemoteTraceback(Exception):
 
 @dataclasses.dataclass
 class Outcome:
-    """Of a task: what became of its samples, up to the first one that failed."""
+    """The outcome of a task: the results of its samples, up to the first one that failed."""
 
     results: list[Any]
     error: BaseException | None = None
 
 
 class Launcher:
-    """How processes are started, and with which function."""
+    """The way in which processes are started, and their function."""
 
     def __init__(self, transform: SampleTransform, context: Any) -> None:
         self.context = _context(context)
@@ -94,7 +94,7 @@ class Launcher:
                 if self.method == "forkserver":
                     process.start()
                     return process, ours
-                # The process is born with Ctrl-C blocked, which else would end it, loudly, before it says what it does about that.
+                # The process starts with Ctrl-C blocked. Otherwise Ctrl-C would end it, with a message, before it has set its own handler.
                 before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
                 try:
                     process.start()
@@ -110,14 +110,14 @@ class _Task:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
         self.block: Block | None = None
-        self.unsent: TransformError | None = None  # what was wrong with sending it
+        self.unsent: TransformError | None = None  # the error of sending it
 
 
 class TransformProcess:
-    """One process and the tasks that it has. A thread of its own calls it, and starts it with the first task; another may abandon it.
+    """One process and its tasks. A thread of its own calls it, and starts it with the first task. Another thread may abandon it.
 
-    A task is a list of rows. Its block has the samples first and what became of them behind; the process has the block until it answers, then
-    the results have it until the last of their arrays is gone.
+    A task is a list of rows. Its block has the samples first, and their results behind them. The process uses the block until it answers.
+    Then the results use it until the last of their arrays is gone.
     """
 
     def __init__(self, launcher: Launcher) -> None:
@@ -126,7 +126,7 @@ class TransformProcess:
         self._socket: socket.socket | None = None
         self._poll: Any = None
         self._is_ready = False
-        self._failed: str | None = None  # why no process comes up
+        self._failed: str | None = None  # the reason why no process starts
         self._abandoned = False
         self._tasks: deque[_Task] = deque()
         self._blocks = 0
@@ -138,13 +138,13 @@ class TransformProcess:
         return len(self._tasks)
 
     def send(self, rows: Sequence[Row]) -> None:
-        """Whatever goes wrong is the outcome of the task."""
+        """Sends a task. An error becomes the outcome of the task."""
         task = _Task(rows)
         self._tasks.append(task)
         self._post(task)
 
     def receive(self) -> Outcome:
-        """The outcome of the first of the tasks."""
+        """Returns the outcome of the first of the tasks."""
         task = self._tasks.popleft()
         if task.unsent is not None:
             return Outcome([], task.unsent)
@@ -166,7 +166,7 @@ class TransformProcess:
             return Outcome([], TransformError(f"{task.rows[0][2]}: its transform process cannot be reached: {error}"))
 
     def abandon(self) -> None:
-        """Whoever waits in receive() gets an outcome at once. For finalizers, on any thread."""
+        """Makes receive() return an outcome at once. Finalizers may call it, on any thread."""
         self._abandoned = True
         if self._socket is not None:
             try:
@@ -175,7 +175,7 @@ class TransformProcess:
                 pass  # the process is gone
 
     def end(self) -> int | None:
-        """Ends the process, by force if it is still busy after a moment. Its exit status."""
+        """Ends the process, by force if it is still busy after a moment. Returns its exit status."""
         process, self._process = self._process, None
         if self._socket is not None:
             self._socket.close()
@@ -212,10 +212,10 @@ class TransformProcess:
             where = block.put(pickle.dumps([block.write(row) for row in task.rows]))
             while len(self._free) > _MOST_FREE:
                 self._forget(self._free.popleft())
-            self._say(block, TASK, *where)  # last, since what was said will be answered
+            self._say(block, TASK, *where)  # last, since the process will answer it
         except (BrokenPipeError, ConnectionResetError):
-            pass  # receive() finds out what became of the process
-        except Exception as error:  # of this task alone
+            pass  # receive() finds the state of the process
+        except Exception as error:  # it concerns this task alone
             task.unsent = TransformError(
                 f"{task.rows[0][2]}: it cannot be sent to a transform process: {type(error).__name__}: {error}"
             )
@@ -252,7 +252,7 @@ class TransformProcess:
     # ---- The way back
 
     def _next_message(self) -> bytes:
-        """Empty: the process has ended."""
+        """Returns the next message. It is empty if the process has ended."""
         if self._socket is None:
             return b""
         ready = {file for file, _ in self._poll.poll()}
@@ -265,7 +265,7 @@ class TransformProcess:
         block = task.block
         assert block is not None
         if is_kept:
-            self._known.discard(block.number)  # it has let go of it
+            self._known.discard(block.number)  # the process has released it
         block.remap()
         memory, _ = block.lease(None if is_kept else self._free.append)
         written: list[Written]
@@ -276,7 +276,7 @@ class TransformProcess:
         except Exception as error:
             name = task.rows[len(results)][2]
             unread = TransformError(
-                f"{name}: what the transform returned cannot be unpickled here: {type(error).__name__}: {error}"
+                f"{name}: the transform's result cannot be unpickled here: {type(error).__name__}: {error}"
             )
             unread.__cause__ = error
             return Outcome(results, unread)
@@ -290,7 +290,7 @@ class TransformProcess:
         status = self.end()
         if not was_ready:
             self._failed = (
-                f"a transform process ended with {_ending(status)} before it was ready; what it printed says why. If the program does its work "
+                f"a transform process ended with {_ending(status)} before it was ready; its output says why. If the program does its work "
                 "without `if __name__ == '__main__':`, put it below that line, since the process imports the program"
             )
             return Outcome([], TransformError(f"{task.rows[0][2]}: {self._failed}"))
@@ -318,7 +318,7 @@ def _context(value: Any) -> Any:
     wanted = "'spawn', 'forkserver', 'fork' or a context of multiprocessing"
     if value is not None and not isinstance(value, str):
         _arguments.refuse("the context of processes", wanted, value)
-    # Not the default of multiprocessing, which may be fork: the trainer has threads.
+    # This is not the default of multiprocessing, which may be fork, since the trainer has threads.
     method = (
         "spawn"
         if value is None
@@ -337,7 +337,7 @@ def _ending(status: int | None) -> str:
 
 
 def _unpacked(chain: list[bytes | None], message: str, text: str) -> BaseException:
-    """The error with its causes; at the end of these its traceback."""
+    """Returns the error with its causes. The traceback is at the end of these."""
     links: list[BaseException] = []
     for data in chain:
         try:

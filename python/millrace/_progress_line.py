@@ -1,19 +1,26 @@
-"""Progress of long work, on a terminal."""
+"""The progress of long work, on a terminal."""
 
 from __future__ import annotations
 
 import sys
+import time
+
+_STAGED_FROM = 1 << 30  # bytes
+_LONG_SECONDS = 60
 
 
 class ProgressLine:
-    """One line on stderr, redrawn in place."""
+    """One line on stderr, redrawn in place. ``is_data``: it may be an index that a Loader with ``start="staged"`` need not wait for."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, is_data: bool = False) -> None:
         self._name = name
         self._width = 0
+        self._begin: float | None = None
+        self._may_advise = is_data
 
     def update(self, done: int, total: int) -> None:
-        """While an index is built."""
+        """Shows the progress of an index that is built."""
+        self._advise(done, total, time.monotonic())
         self.show(f"indexing {self._name}", done, total, is_bytes=True)
 
     def show(self, work: str, done: int, total: int, is_bytes: bool) -> None:
@@ -27,3 +34,20 @@ class ProgressLine:
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()
+
+    def _advise(self, done: int, total: int, now: float) -> None:
+        """Once, when a hundredth of the work shows that the rest takes long."""
+        if self._begin is None:
+            self._begin = now
+        if not self._may_advise or total < _STAGED_FROM or done < total // 100 or done == 0:
+            return
+        self._may_advise = False
+        left = (now - self._begin) * (total - done) / done
+        if left < _LONG_SECONDS:
+            return
+        self.clear()
+        sys.stderr.write(
+            f"indexing {self._name} takes about {left / 60:,.0f} minutes more; millrace.Loader(..., start='staged') begins after 256 MiB, and "
+            "indexes the rest meanwhile\n"
+        )
+        self._width = 0

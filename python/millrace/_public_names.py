@@ -25,7 +25,7 @@ def publish(module: str, names: Iterable[str], namespace: Mapping[str, Any]) -> 
 
 
 def _resolve_annotations(kind: Any) -> None:
-    """Texts of annotations are read by names of the module of the class, which the public module does not have."""
+    """Resolves annotations that are texts. They use names of the private module, which the public module does not have."""
     own = vars(kind).get("__annotations__", {})
     if any(isinstance(annotation, str) for annotation in own.values()):
         hints = typing.get_type_hints(kind, include_extras=True)
@@ -54,7 +54,7 @@ def _keep_source(kind: Any) -> None:
 
 
 def _signature(kind: Any) -> inspect.Signature | None:
-    """That of ``__init__`` if there is a ``__new__`` that takes anything. None: as Python finds it."""
+    """Returns the signature of ``__init__`` if there is a ``__new__`` with any arguments. None: Python finds it itself."""
     if not isinstance(kind.__new__, types.FunctionType) or not isinstance(kind.__init__, types.FunctionType):
         return None
     whole = inspect.signature(kind.__init__)

@@ -1,4 +1,4 @@
-"""Which of the processes that share the data this one is."""
+"""The rank of this process among the processes that share the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIABLES = (
 )
 
 
-# Of the ranks of this machine: Slurm has none that says it plainly.
+# These variables have the number of ranks on this machine. Slurm does not have a variable that says it plainly.
 _LOCAL_VARIABLES = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -27,7 +27,10 @@ _LOCAL_VARIABLES = (
 
 
 def local_ranks(rank: int, world: int) -> int:
-    """How many ranks this machine has, if all have as many and theirs follow each other; 0 if that is not known."""
+    """Returns the number of ranks on this machine, or 0 if it is not known.
+
+    It is known if all machines have equally many ranks, and if the numbers of a machine's ranks are consecutive.
+    """
     for names in _LOCAL_VARIABLES:
         local, size = (os.environ.get(name, "") for name in names)
         if (
@@ -42,25 +45,25 @@ def local_ranks(rank: int, world: int) -> int:
 
 
 def rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
-    """``rank`` and ``world``, else those of torch.distributed if it is initialised, else of the environment, else 0 of 1."""
+    """Returns ``rank`` and ``world``, else those of torch.distributed if it is initialized, else those of the environment, else 0 of 1."""
     if rank is not None and world is not None:
         return _arguments.integer("rank", rank, least=0), _arguments.integer("world", world, least=1)
     if rank is not None or world is not None:
         raise InvalidArgumentError("rank and world belong together: give both, or neither to have them found")
-    # Not yet imported means not initialised.
+    # A module that is not imported is not initialized.
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
     for variables in _VARIABLES:
         found = [os.environ.get(name) for name in variables]
-        # Half of the first pair is a mistake; Slurm's batch scripts, which are no ranks, have half of theirs.
+        # One variable of the first pair is a mistake. Slurm's batch scripts, which are not ranks, have one of theirs.
         if None not in found or (variables == _VARIABLES[0] and found != [None, None]):
             return _numbers(variables, found)
     return 0, 1
 
 
 def share_of_work() -> tuple[int, int]:
-    """Rank and world for work that the ranks of a job may share; 0 of 1 if they are not found or make no sense."""
+    """Returns rank and world for work that the ranks of a job may share. It returns 0 of 1 if they are not found or not valid."""
     try:
         rank, world = rank_and_world(None, None)
     except InvalidArgumentError:

@@ -1,7 +1,7 @@
-"""Reads ahead for programs that ask for items by number, in an order that the numbers themselves tell.
+"""Reads ahead for programs that ask for items by number, in an order that the numbers themselves carry.
 
-A worker of a ``DataLoader`` learns of a batch when it is to make it. The numbers of :class:`millrace.torch.Sampler` say which order they are of and
-where in it they stand. That order is a pure function, so the worker knows what it will be asked for next, and reads it meanwhile.
+A worker of a ``DataLoader`` learns about a batch only when it has to make it. The numbers of :class:`millrace.torch.Sampler` carry their order
+and their position in it. The order is a pure function, so that the worker knows the next items, and reads them ahead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._plan import Plan
 
 _LEAST_AHEAD = 32  # items; at least two batches
 _AHEAD_BYTES = 64 << 20  # at most
-_MOST_MISSES = 2  # in a row; then the program goes its own way, and nothing is read ahead
+_MOST_MISSES = 2  # in a row; after that the program has its own order, and nothing is read ahead
 
 Fetch = Callable[[Sequence[int]], "list[Any]"]
 RankOf = Callable[[Any], "list[int]"]
@@ -27,7 +27,7 @@ RankOf = Callable[[Any], "list[int]"]
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """What one rank goes through in an epoch: ``length`` places.
+    """The places of one rank in an epoch: ``length`` places.
 
     Place k is position rank + world k of the plan, which begins again at its end.
     """
@@ -47,7 +47,7 @@ class Course:
 
 
 class Place(int):
-    """A number, and which place of which course it is. Everything but a :class:`ReadAhead` takes it for the number."""
+    """A number with its place in a course. For all other code than :class:`ReadAhead`, it is the number."""
 
     course: Course
     at: int
@@ -62,9 +62,10 @@ class Place(int):
 
 
 class Strides:
-    """Which places come next, from those that came: runs of equal lengths that begin a stride apart.
+    """Predicts the next places from earlier ones: runs of equal lengths that begin a stride apart.
 
-    Worker w of N gets batches w, w + N and so on: runs of a batch, N batches apart. If it asks for items one by one, it tells by what it does.
+    Worker w of N gets batches w, w + N and so on: runs of a batch, N batches apart. If it asks for single items, the runs follow from its
+    requests.
     """
 
     def __init__(self, workers: int) -> None:
@@ -98,7 +99,7 @@ class Strides:
             self._run, self._stride = 1, int(self._workers == 1)
 
     def following(self, most: int, length: int) -> list[int]:
-        """The next places, at most so many, below ``length``."""
+        """Returns the next places below ``length``, at most ``most``."""
         places: list[int] = []
         begin, at = self._begin, self._end
         while len(places) < most:
@@ -115,12 +116,12 @@ class Strides:
 
 
 class Read:
-    """Items that a thread fetches, which ends by itself. Nothing waits for the thread when the program ends, whatever the store does."""
+    """Items that a thread fetches. The thread ends by itself, and a program that ends does not wait for it, even if the store hangs."""
 
     def __init__(self, fetch: Callable[[], list[Any]]) -> None:
         self._fetch = fetch
         self._outcome: tuple[list[Any], BaseException | None] | None = None
-        # Not a Future: a signal handler that raises within a threading.Condition leaves it broken.
+        # This is not a Future, since a signal handler that raises within a threading.Condition leaves it broken.
         self._ended: SimpleQueue[None] = SimpleQueue()
         threading.Thread(target=self._run, name="millrace-ahead", daemon=True).start()
 
@@ -132,7 +133,7 @@ class Read:
         self._ended.put(None)
 
     def wait(self) -> list[Any]:
-        """The items; raises what fetching raised."""
+        """Returns the items, or raises the error of fetching them."""
         if self._outcome is None:
             self._ended.get()
             self._ended.put(None)  # for another thread that waits
@@ -144,16 +145,16 @@ class Read:
 
 
 class ReadAhead:
-    """Fetches items, and ahead of the program those that it will ask for next. A wrong guess costs a request, and changes nothing else.
+    """Fetches items, and reads ahead the items that the program will ask for next. A wrong guess only costs a request.
 
-    Thread-safe. A fork begins with nothing.
+    It is thread-safe. A fork begins with an empty one.
 
     Args:
-        fetch: Gives the items of these numbers.
-        data: What courses must be of to be read ahead: a Dataset, or how many items there are.
-        rank_of: From samples of the plan to numbers.
-        item_bytes: Of an item, about; 0: there is nothing to read.
-        workers: Between how many processes the batches of a course are dealt.
+        fetch: A function that returns the items of the given numbers.
+        data: The data of the courses that are read ahead: a Dataset, or a number of items.
+        rank_of: A function from samples of the plan to numbers.
+        item_bytes: The approximate size of an item. 0: nothing is read.
+        workers: The number of processes that share the batches of a course.
     """
 
     def __init__(self, fetch: Fetch, data: Dataset | int, rank_of: RankOf, item_bytes: int, workers: int) -> None:
@@ -185,7 +186,7 @@ class ReadAhead:
         if now is not None:
             try:
                 items.update(zip(lacking, now.wait()))
-            except ExhaustedError:  # what is read ahead may hold the memory
+            except ExhaustedError:  # items that were read ahead may hold the memory
                 self._settle()
         again = [n for n in range(len(numbers)) if n not in items]
         items.update(zip(again, self._fetch([numbers[n] for n in again]) if again else []))
@@ -194,7 +195,7 @@ class ReadAhead:
     def _claim(
         self, course: Course, first: int, numbers: Sequence[int]
     ) -> tuple[dict[int, tuple[Read, int]], Read | None]:
-        """What was read ahead of these, by where they stand in ``numbers``, and a read of the others, which begins now."""
+        """Returns the items that were read ahead, by their index in ``numbers``, and a read of the others, which begins now."""
         if course != self._course:
             self._course, self._plan = course, course.plan(self._data)
             self._slots.clear()
@@ -242,7 +243,7 @@ class ReadAhead:
 
 
 def _fetched(read: Read, at: int) -> list[Any]:
-    """The item, or nothing if it could not be read ahead: then it is read again, if only to raise what is wrong."""
+    """Returns the item, or nothing if it could not be read ahead. Then it is read again, which also raises the error."""
     try:
         return [read.wait()[at]]
     except Exception:
@@ -250,7 +251,7 @@ def _fetched(read: Read, at: int) -> list[Any]:
 
 
 def one_ahead(read: Callable[[Any], list[Any]], chunks: Iterator[Any]) -> Iterator[list[Any]]:
-    """Reads each chunk while the program is at the one before."""
+    """Reads each chunk while the program works on the one before."""
     coming: Read | None = None
     for chunk in chunks:
         following = Read(lambda chunk=chunk: read(chunk))  # type: ignore[misc]

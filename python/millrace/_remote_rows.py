@@ -1,6 +1,6 @@
-"""What a function makes of a sample, as bytes that a worker sends: numbers, texts, arrays, tensors, and lists, tuples and dicts of these.
+"""The encoding of a function's results, which a worker sends: numbers, texts, arrays, tensors, and lists, tuples and dicts of these.
 
-Nothing else, and no pickle: a trainer runs nothing that comes from a worker.
+Other values are refused, and nothing is pickled: a trainer runs no code that comes from a worker.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from ._errors import TransformError
 
 ENTRY = "__row__"
-"""The entry of a native batch that holds these bytes, one for each row; empty: the row was decoded here."""
+"""The entry of a native batch that holds these bytes, one for each row. If they are empty, the row was decoded here."""
 
 PADDING = b"-"
-"""Of a row that holds no sample."""
+"""The bytes of a row without a sample."""
 
 _ALIGN = 64
 _HEAD = 8
@@ -38,7 +38,7 @@ class _Buffers:
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """TypeError names what cannot be sent."""
+    """Encodes a result. Raises TypeError, with the name of the value, if it cannot be sent."""
     buffers = _Buffers()
     return _packed({"value": _described(value, buffers, "the result")}, buffers)
 
@@ -48,7 +48,7 @@ def encode_error(error: BaseException, traceback: str) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Its arrays are its own. TransformError: the function has raised."""
+    """Decodes a result, which owns its arrays. Raises TransformError if the function has raised."""
     end = _HEAD + int.from_bytes(data[:_HEAD], "little")
     head = json.loads(data[_HEAD:end])
     if "error" in head:
@@ -77,7 +77,7 @@ def _described(value: Any, buffers: _Buffers, name: str) -> Any:
         return [kind.__name__, [_described(each, buffers, f"{name}[{at}]") for at, each in enumerate(value)]]
     if kind is dict:
         if any(type(key) is not str for key in value):
-            raise TypeError(f"{name} is a dict with a key that is no str")
+            raise TypeError(f"{name} is a dict with a key that is not a str")
         return ["dict", {key: _described(each, buffers, f"{name}[{key!r}]") for key, each in value.items()}]
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)

@@ -1,4 +1,4 @@
-"""What a Loader did, and what its program waited for."""
+"""The report of a Loader: its work, and the time that its program waited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 
 class QuarantinedSample(TypedDict):
-    """A damaged sample that was replaced, or masked: then ``replacement`` is ``""`` (``bad_samples``)."""
+    """A damaged sample that was replaced, or masked (``bad_samples``). If it was masked, ``replacement`` is ``""``."""
 
     sample: str
     reason: str
@@ -16,8 +16,11 @@ class QuarantinedSample(TypedDict):
 
 
 class CacheForecast(TypedDict):
-    """What share of the bytes of each of the first epochs, five at most, is likely to come from the cache, if it is empty before and shared by all ranks;
-    and what it would be by LRU, and at best."""
+    """The expected share of bytes that come from the cache, for each of the first epochs, at most five.
+
+    The forecast assumes a cache that is empty at the start and shared by all ranks. ``lru``: the share with an LRU cache. ``optimum``: the
+    best possible share.
+    """
 
     ours: list[float]
     lru: list[float]
@@ -25,12 +28,16 @@ class CacheForecast(TypedDict):
 
 
 class CacheReport(TypedDict):
-    """What a Loader's cache did: bytes that came from it (``hit_bytes``) and from the store (``miss_bytes``), in so many GET ``requests``.
+    """The work of a Loader's cache.
 
-    Of what all Loaders of this process read from the store: ``written_bytes``; ``no_room_bytes``, which would have been removed before their
-    next use; ``dropped_bytes``, since the disk did not keep up, or failed; and ``waiting_bytes``, which are yet to be written.
-    ``memory_bytes``: what a cache in memory has of the process's budget, 0 on a disk.
-    ``forecast``: what is to be expected, from the index alone; None if draws are independent.
+    ``hit_bytes``: bytes that came from the cache. ``miss_bytes``: bytes that came from the store, in ``requests`` GET requests.
+
+    The next members count bytes that all Loaders of this process read from the store. ``written_bytes``: they were written to the cache.
+    ``no_room_bytes``: they were not, since they would have been removed before their next use. ``dropped_bytes``: they were not, since the
+    disk was too slow, or failed. ``waiting_bytes``: they are still to be written.
+
+    ``memory_bytes``: the part of the process's budget that a cache in memory takes; 0 for a cache on a disk.
+    ``forecast``: the expected shares, computed from the index; None if draws are independent.
     """
 
     hit_bytes: int
@@ -45,13 +52,14 @@ class CacheReport(TypedDict):
 
 
 class MemoryReport(TypedDict):
-    """Who holds the memory of a Loader now, in bytes. All but the first two are 0 while it does not read.
+    """The current use of a Loader's memory, in bytes. While it does not read, all members except the first two are 0.
 
-    ``budget``: its own, or the one that ``loaders`` share, those that read now.
-    ``items``: what was fetched for samples or rows. ``landing``: runs of neighbours in flight.
-    ``batches``: batches that are made, wait, or are the program's; ``kept``: the program's among these. Floats that were made of pixels are not part of them.
-    ``accounts``, at most: the largest sample, keys and states of rows, texts and other values, tables of rows.
-    ``cache``: what a cache in memory has reserved. ``process``: all that this process has of the machine, with the program itself.
+    ``budget``: the budget of the Loader, or the budget that several Loaders share. ``loaders``: how many of them read now.
+    ``items``: bytes that were fetched for samples or rows. ``landing``: requests in flight for several neighbors.
+    ``batches``: batches in work, batches that wait, and batches that the program holds. ``kept``: the program's among these. Floats that
+    were made from pixels are not included.
+    ``accounts``: an upper bound for the largest sample, keys and states of rows, texts and other values, and tables of rows.
+    ``cache``: the memory that a cache in memory has reserved. ``process``: all memory of this process, including the program itself.
     """
 
     budget: int
@@ -66,10 +74,10 @@ class MemoryReport(TypedDict):
 
 
 class WorkerReport(TypedDict):
-    """What a worker did for a Loader; of the last one, this process, ``worker`` is ``"local"``.
+    """The work of one worker for a Loader. The last entry is this process, whose ``worker`` is ``"local"``.
 
-    ``rows``: of the batches that were received, padding included. ``failures``: how often one of its streams had to go on elsewhere, or
-    could not be opened; ``last_failure``: why, or that others were faster, ``""`` without any of these.
+    ``rows``: the rows of received batches that the worker decoded, including padding. ``failures``: how often one of its streams had to
+    continue elsewhere, or could not be opened. ``last_failure``: the reason, or that others were faster; ``""`` if there is no reason.
     """
 
     worker: str
@@ -79,22 +87,27 @@ class WorkerReport(TypedDict):
 
 
 class Report(TypedDict):
-    """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
+    """The result of :meth:`Loader.report`. It counts from the start of the loader, or from its last ``load_state_dict``.
 
-    ``samples``: received, without padding and repeats. ``tokens``: in these, where they are rows of tokens, and ``token_places``: in all rows of
-    the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
-    ``parts``: ``samples`` by the part of the Mix that they are of.
-    ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
-    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker, index; with a
-    transform also transform, else with a device also device: the copy).
-    ``conversion_cpu_seconds``: CPU time that threads of the program took to make floats of pixels, when batches were handed over; 0 with ``raw=True``, and where a
-    device or a worker makes them.
-    ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
-    ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
-    ``odd_images``: images that are shown as Pillow shows them, though their codec warns (such as bytes before a marker).
-    ``cache``: what came from it and what did not; None without one.
-    ``memory``: who holds it.
-    ``workers``: what each of the ``workers`` did, and this process; empty without workers.
+        report = loader.report()
+        print(report["bottleneck"], report["waited"] / report["seconds"])
+
+    - ``samples``: samples that were received, without padding and repeats.
+    - ``tokens``: the tokens in these samples, if they are rows of tokens. ``token_places``: the places in all rows of the batches; the difference is padding.
+    - ``digest``: the digest of the samples, 32 hex digits; None without the option ``digest`` of the Loader.
+    - ``position``: the position after the samples.
+    - ``parts``: ``samples`` for each part of a Mix.
+    - ``seconds``: the time from the first to the last request for a batch. ``waited``: the seconds of it in which the program waited.
+    - ``stalls``: the seconds of ``waited`` by cause: queue, credentials, connect, first_byte, body, throttling, outage, budget, decode,
+      consumer, worker, index. With a transform there is also ``transform``. Without one, a device has ``device``, which is the copy.
+    - ``conversion_cpu_seconds``: CPU time that threads of the program took to convert pixels to floats, when they received batches. It is 0
+      with ``raw=True``, and if a device or a worker converts them.
+    - ``bottleneck``: the largest cause, or ``consumer`` if the program waited less than 5 % of the time.
+    - ``quarantined``: the number of damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
+    - ``odd_images``: images that are decoded as Pillow decodes them, although their codec warns, for example of bytes before a marker.
+    - ``cache``: the work of the cache; None without a cache.
+    - ``memory``: the current use of memory.
+    - ``workers``: the work of each of the ``workers``, and of this process; empty without workers.
     """
 
     samples: int
@@ -117,7 +130,7 @@ class Report(TypedDict):
 
 
 def flat(report: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]:
-    """The result of :meth:`Loader.stats`: totals of a report, and rates since the one ``before``."""
+    """Returns the result of :meth:`Loader.stats`: totals of a report, and rates since the report ``before``."""
     if report["samples"] < before.get("samples", 0) or report["seconds"] < before.get("seconds", 0):
         before = {}  # it has begun again
 

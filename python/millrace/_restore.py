@@ -1,6 +1,6 @@
-"""The state of a checkpoint from its JSON and tensors (_state.py): whole, or of some items only, or into tensors that exist already.
+"""Restores the state of a checkpoint from its JSON and tensors (_state.py): all items or some, also into existing tensors.
 
-Only those bytes are read that are needed for it, in large requests, and all of them are verified.
+It reads only the needed bytes, in large requests, and verifies all of them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ._foreign_json import parse_json
 from ._memory import NewMemory
 from ._state import STATE_NAME, TAG, boxes_of, is_spread
 
-_STAGED_BYTES = 256 << 20  # of what cannot be read straight to its place, so much at a time
-_DEVICE_PART_BYTES = 64 << 20  # of a tensor on a device, so much at a time
+_STAGED_BYTES = 256 << 20  # bytes at a time that cannot be read directly into their place
+_DEVICE_PART_BYTES = 64 << 20  # bytes at a time of a tensor on a device
 _ALIGN = 64  # of tensors in staging memory
 _MOST_JSON_BYTES = 1 << 30
-_STRIP_BYTES = 256 << 10  # strips of a region that are shorter are read together with what lies between them
+_STRIP_BYTES = 256 << 10  # shorter strips of a region are read together with the bytes between them
 
 Range = tuple[int, int, _tensors.Bytes]  # number of the shard, offset, memory
 
 
 class Found(Protocol):
-    """A checkpoint that is to be read."""
+    """A checkpoint to read."""
 
     @property
     def shards(self) -> list[tuple[str, int]]: ...
@@ -41,15 +41,15 @@ class Found(Protocol):
 
 
 class Restore:
-    """One restore. ``bytes_read`` counts the bytes that were read, ``bytes_needed`` those of the tensors among them."""
+    """One restore. ``bytes_read`` counts the bytes that were read, and ``bytes_needed`` the bytes of tensors among them."""
 
     def __init__(self, found: Found, *, allow_pickle: bool, map_location: Any = None, plain: bool = False) -> None:
-        """``plain``: containers of Python's library come back as dicts and tuples, so that no class is needed."""
+        """With ``plain``, containers of Python's library are returned as dicts and tuples, so that no class is needed."""
         self._found = found
         self._allow_pickle = allow_pickle
         self._device = _device_of(map_location)
         self._shards = {name: (number, size) for number, (name, size) in enumerate(found.shards)}
-        self._made: dict[tuple[str, str, str], Any] = {}  # what was there twice is one object again
+        self._made: dict[tuple[str, str, str], Any] = {}  # a value that occurred twice is one object again
         self._memory = NewMemory()
         self._reads = Reads(found)
         self._describes = False
@@ -61,7 +61,7 @@ class Restore:
         return self._reads.bytes_read
 
     def json(self, name: str = STATE_NAME) -> Any:
-        """A file of the checkpoint, parsed."""
+        """Returns a parsed file of the checkpoint."""
         number, size = self.shard(name)
         if size > _MOST_JSON_BYTES:
             raise DamagedDataError(f"{name} would have {size} bytes, more than a description of a state takes")
@@ -73,7 +73,7 @@ class Restore:
             raise DamagedDataError(f"{name} is no JSON: {error}") from None
 
     def shard(self, name: str) -> tuple[int, int]:
-        """Its number and size."""
+        """Returns the number and the size of a shard."""
         if name in self._shards:
             return self._shards[name]
         if name == STATE_NAME and "dcp.json" in self._shards:
@@ -84,7 +84,7 @@ class Restore:
         raise DamagedDataError(f"the checkpoint has no {name}; millrace.Checkpoints did not save it")
 
     def run(self, tree: Any, *, only: list[str] | None = None, into: Any = None) -> Any:
-        """The state that ``tree`` describes."""
+        """Returns the state that ``tree`` describes."""
         try:
             if only is not None:
                 tree = _only(tree, only)
@@ -94,12 +94,12 @@ class Restore:
         except Error:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise DamagedDataError(f"{STATE_NAME} does not say what the state is: {error!r}") from error
+            raise DamagedDataError(f"{STATE_NAME} does not describe the state: {error!r}") from error
         except (MemoryError, OSError, OverflowError) as error:
             raise ExhaustedError(f"the state needs more memory than there is: {error!r}") from error
 
     def _read_into(self, target: Target, chunks: Iterable[tuple[int, int, Box]], kind: str) -> None:
-        """Reads what a target needs of the chunks of a tensor: (number of the shard, offset, box). For that it is flushed later."""
+        """Requests the parts of a tensor's chunks that a target needs. A chunk is (number of the shard, offset, box). A later flush reads them."""
         for shard, offset, box in chunks:
             wanted = target.box & box
             if wanted.size:
@@ -107,7 +107,7 @@ class Restore:
                 self._reads.add(shard, offset, box, wanted, target, kind)
 
     def describe(self) -> Any:
-        """The state with (type, shape) in place of tensors."""
+        """Returns the state with (type, shape) in place of tensors."""
         self._describes = True
         return self.run(self.json())
 
@@ -170,9 +170,9 @@ class Restore:
             )
         try:
             return pickle.loads(data)
-        except Exception as error:  # whatever its classes raise: the bytes are those that were saved
+        except Exception as error:  # its classes may raise anything, although the bytes are those that were saved
             raise InvalidArgumentError(
-                f"{_shown(path)} is a pickle that cannot be read here: {error!r}; import what it needs in the version that saved it, or load the rest "
+                f"{_shown(path)} is a pickle that cannot be read here: {error!r}; import the modules that it needs, in the version that saved it, or load the rest "
                 "by only=[...]"
             ) from error
 
@@ -184,7 +184,7 @@ class Restore:
             return kind, shape
         chunks = [self._chunk(chunk, kind, shape) for chunk in node["chunks"]]
         if sum(box.size for _, _, box in chunks) < math.prod(shape):  # before memory is taken for the shape
-            raise DamagedDataError(f"{STATE_NAME} does not say where all of {_shown(path)} of the shape {shape} is")
+            raise DamagedDataError(f"{STATE_NAME} does not have all of {_shown(path)} of the shape {shape}")
         target = target_of(into, _shown(path), kind, shape) if into is not None else None
         if target is not None:
             self._read_into(target, chunks, kind)
@@ -216,20 +216,20 @@ class Restore:
         offset = int(chunk["offset"])
         if not box.fits(shape) or not 0 <= offset <= size - box.size * _tensors.item_bytes(kind):
             raise DamagedDataError(
-                f"{STATE_NAME}: a chunk of {chunk['name']} does not lie in its tensor, or not in {chunk['shard']}"
+                f"{STATE_NAME}: a chunk of {chunk['name']} is not in its tensor, or not in {chunk['shard']}"
             )
         return number, offset, box
 
 
 class Target:
-    """Memory of a region of a tensor: a tensor or array, and which part of the whole it is."""
+    """The memory of a region of a tensor: a tensor or array, and its place in the whole tensor."""
 
     def __init__(self, value: Any, box: Box) -> None:
         self.value = value
         self.box = box
 
     def part(self, box: Box) -> Any:
-        """A view of some of it."""
+        """Returns a view of a part."""
         inner = box.within(self.box)
         return (
             self.value[tuple(slice(begin, begin + side) for begin, side in zip(inner.begin, inner.shape))]
@@ -239,7 +239,7 @@ class Target:
 
 
 def target_of(into: Any, where: str, kind: str, shape: tuple[int, ...]) -> Target | None:
-    """The memory of what the user gave, which must be just such a tensor. None if it is no tensor at all."""
+    """Returns the memory of the user's value, which must be a tensor of that type and shape. Returns None for other values."""
     torch = _tensors.torch_if_imported()
     if isinstance(into, np.ndarray):
         found: tuple[Any, ...] = (_tensors.numpy_type(into), into.shape)
@@ -263,7 +263,7 @@ def target_of(into: Any, where: str, kind: str, shape: tuple[int, ...]) -> Targe
 
 
 class Reads:
-    """Reads that are gathered and made together."""
+    """Reads that are collected and made together."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
@@ -274,7 +274,7 @@ class Reads:
         self.bytes_read = 0
 
     def add(self, shard: int, offset: int, box: Box, wanted: Box, target: Target, kind: str) -> None:
-        """``wanted``, a part of the chunk ``box`` at ``offset``, is to come to its place in the target."""
+        """Requests ``wanted``, a part of the chunk ``box`` at ``offset``, for its place in the target."""
         width = _tensors.item_bytes(kind)
         inner = wanted.within(box)
         place = target.part(wanted)
@@ -302,7 +302,7 @@ class Reads:
             self._copies.append(lambda: _put(place, data, kind, inner.shape, within))
 
     def _add_flat(self, shard: int, offset: int, flat: Any, kind: str) -> None:
-        """``flat``: all elements of a tensor that does not lie in the memory of the host, where a part of them is at a time."""
+        """Requests ``flat``, all elements of a tensor outside the host's memory. The host has a part of them at a time."""
         width = _tensors.item_bytes(kind)
         for part in flat.split(_DEVICE_PART_BYTES // width):
             data = self._staged_memory(part.numel() * width)
@@ -311,7 +311,7 @@ class Reads:
             offset += data.size
 
     def _staged_memory(self, size: int) -> _tensors.Bytes:
-        """Memory of the host for what goes on from there by one of the copies. It is used again after the next flush."""
+        """Returns memory of the host for bytes that a copy then moves to their place. It is used again after the next flush."""
         if size > _STAGED_BYTES:
             self.flush()  # and this is flushed before anything else is staged, since there is no room
             self._staged = _STAGED_BYTES
@@ -325,11 +325,11 @@ class Reads:
         return data
 
     def add_bytes(self, shard: int, offset: int, data: _tensors.Bytes) -> None:
-        """Bytes of a shard as they are."""
+        """Requests bytes of a shard unchanged."""
         self._ranges.append((shard, offset, data))
 
     def flush(self) -> None:
-        """Makes the reads; then all that was asked for is in its place."""
+        """Makes the reads. After that, all requested bytes are in their places."""
         if self._ranges:
             self.bytes_read += self._found.read_ranges(self._ranges)
         for copy in self._copies:
@@ -338,7 +338,7 @@ class Reads:
 
 
 def memory_of(place: Any) -> _tensors.Bytes | None:
-    """The bytes of a tensor or array that lie in the memory of the host one behind the other; None if they do not."""
+    """Returns the bytes of a tensor or array if they are contiguous in the memory of the host; otherwise None."""
     if isinstance(place, np.ndarray):
         return _tensors.numpy_bytes(place) if place.flags.c_contiguous and place.ndim else None
     if place.device.type != "cpu" or not place.is_contiguous() or place.is_conj() or place.is_neg():
@@ -347,7 +347,7 @@ def memory_of(place: Any) -> _tensors.Bytes | None:
 
 
 def _flat_of(place: Any) -> Any:
-    """The elements of a tensor of torch one behind the other, as a view of it, wherever it lies; None if there is no such view."""
+    """Returns a flat view of the elements of a tensor of torch in any memory, or None if there is no such view."""
     if isinstance(place, np.ndarray) or not place.is_contiguous() or place.is_conj() or place.is_neg():
         return None
     return place.reshape(-1)
@@ -394,7 +394,7 @@ def _item(into: Any, key: Any) -> Any:
 
 
 def _check_keys(found: Iterable[Any], into: Any, path: tuple[Any, ...]) -> None:
-    """Below the top, `into` has the same keys as the checkpoint, or the model is not the one that was saved."""
+    """Checks that `into` has the same keys as the checkpoint below the top. Otherwise the model is not the one that was saved."""
     if not path or not isinstance(into, Mapping) or not into:
         return
     keys = list(found)
@@ -429,7 +429,7 @@ def _torch_value(tag: str, of: Any) -> Any:
 
 
 def _device_of(location: Any) -> Any:
-    """The device of torch that it names; None: that of the host, or torch is not there."""
+    """Returns the device of torch that ``location`` names. None means the host, or that torch is not installed."""
     torch = _torch_or_none() if location is not None else None
     if torch is None:
         return None

@@ -1,4 +1,4 @@
-"""The states of random number generators, to be kept in checkpoints."""
+"""The states of random number generators, for checkpoints."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ __all__ = ["rng_state", "set_rng_state"]
 
 
 def rng_state() -> dict[str, Any]:
-    """Those of Python's ``random``, of numpy's old generator, and of torch, if it was imported, on the host and all CUDA devices.
+    """Returns the states of the random number generators of this process.
 
-    They differ between ranks, as a rule: ``ckpt.save(step, state, per_rank={"rng": millrace.rng_state()})``. A loader of
-    Millrace needs none: its randomness follows from its seed and its position.
+        ckpt.save(step, state, per_rank={"rng": millrace.rng_state()})
+
+    The generators are Python's ``random``, numpy's global generator, and those of torch on the host and on all CUDA devices, if torch
+    was imported. Their states usually differ between ranks. A loader of Millrace does not need them, since its randomness follows from
+    its seed and its position.
     """
     state: dict[str, Any] = {"python": random.getstate(), "numpy": np.random.get_state()}
     torch = _tensors.torch_if_imported()
@@ -29,13 +32,20 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Sets what :func:`rng_state` returned, also after it was saved and loaded. States of CUDA are left out if the machine has another number of devices.
+    """Sets the states that :func:`rng_state` returned, also after they were saved and loaded.
+
+        millrace.set_rng_state(ckpt.load_per_rank()["rng"])
+
+    If the machine has another number of CUDA devices, their states are not set.
+
+    Args:
+        state: The result of :func:`rng_state`.
 
     Raises:
-        InvalidArgumentError: It is no such state.
+        InvalidArgumentError: ``state`` is not a result of :func:`rng_state`.
     """
     if not isinstance(state, dict) or not {"python", "numpy"} <= {*state}:
-        raise InvalidArgumentError("state is not what millrace.rng_state() returns")
+        raise InvalidArgumentError("state is not a result of millrace.rng_state()")
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     if "torch" in state:

@@ -1,4 +1,4 @@
-"""The threads and memory that all data sets and loaders of a process share."""
+"""Settings of the threads and memory that all data sets and loaders of a process share."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ def configure(
     outage_limit: float = 600,
     metrics_port: int | str | None = None,
 ) -> None:
-    """Sets what this process gives to Millrace. Call it before the first :class:`Dataset` or :class:`Loader`.
+    """Sets the threads and the memory of Millrace in this process. Call it before the first :class:`Dataset` or :class:`Loader`.
 
-    Threads are made when first needed; a child made by ``fork`` gets threads of its own, with the same settings.
+        millrace.configure(cpu_threads=8, memory="4GiB", metrics_port=9400)
+
+    Threads are started when they are first needed. A forked child starts its own threads, with the same settings.
 
     Args:
-        io_threads: Network threads. One moves several gigabytes a second.
-        cpu_threads: Threads that decode. ``None``: one for each CPU that the process may use.
-        cpu_nice: How far these give way to the program's own threads, which train on the same cores: 0 (not at all) to 19. They decode ahead
-            in the time that the training leaves, and while it waits for a batch they have all of it. With 0 they take as large a share of
-            busy cores as the training's threads do.
-        memory: Bound on the buffers of all loaders together, in bytes or as ``"4GiB"``. ``None``: half of the memory that
-            the process may use (its cgroup's or the machine's). Decoders hold large progressive JPEGs, WebPs and the like beside it, in an
-            eighth as much, but at least 256 MiB.
-        outage_limit: Seconds to wait for S3 if it has answered before and stops, with a warning when the wait begins. Beyond it, and with 0
-            after some attempts, what needs S3 raises :class:`UnavailableError`.
-        metrics_port: Serve metrics for Prometheus and ``millrace top`` on this port of this machine, or on ``"HOST:PORT"``; 0: on any
-            free one, which :func:`metrics_url` tells. This process alone serves them, not its forks; each rank of a machine needs a port of
-            its own. ``None``: they are not served.
+        io_threads: The number of network threads, 1 to 64. One thread transfers several gigabytes a second.
+        cpu_threads: The number of threads that decode, 1 to 1024. None: one for each CPU that the process may use.
+        cpu_nice: The nice value of these threads, 0 to 19. The program's own threads train on the same cores, and a larger value gives
+            them more time. While the training waits for a batch, the decoding threads get all of it. With 0 they get as large a share of
+            busy cores as the threads of the training.
+        memory: A limit for the buffers of all loaders together, in bytes or as ``"4GiB"``. None: half of the memory that the process may
+            use (the limit of its cgroup, or the memory of the machine). Decoders take further memory for large progressive JPEGs, WebPs
+            and similar images: an eighth of ``memory``, but at least 256 MiB.
+        outage_limit: The time, in seconds, to wait for S3 if it has answered before and stops. A warning is logged when the wait begins.
+            After that time, calls that need S3 raise :class:`UnavailableError`. 0: they raise it after some attempts.
+        metrics_port: The port of this machine, or the address ``"HOST:PORT"``, for the metrics for Prometheus and ``millrace top``. 0: any
+            free port, which :func:`metrics_url` returns. Only this process serves them, not its forks. Each rank of a machine needs a port
+            of its own. None: metrics are not served.
 
     Raises:
         UsageError: Millrace is in use already.
-        InvalidArgumentError: A number, size or address makes no sense, or ``memory`` can hold no loader (it is below 2 MiB).
+        InvalidArgumentError: A number, size or address is not valid, or ``memory`` is too small for a loader (below 2 MiB).
         AlreadyExistsError: The port of ``metrics_port`` is in use.
     """
     _core.configure(
@@ -55,5 +57,10 @@ def _metrics_address(port: int | str | None) -> str:
 
 
 def metrics_url() -> str | None:
-    """Where the metrics of this process are, ``"http://127.0.0.1:9400/metrics"``. ``None`` if ``configure(metrics_port=)`` was not called."""
+    """Returns the URL of the metrics of this process, or None if ``configure(metrics_port=)`` was not called.
+
+        print(millrace.metrics_url())  # http://127.0.0.1:9400/metrics
+
+    The port is that of ``configure(metrics_port=)``, or the chosen one if that was 0.
+    """
     return _core.metrics_url()

@@ -20,7 +20,7 @@ RENAMED = "the key of a sample is its entry 'key', as in batches"
 
 
 def to_python(name: str, kind: str, value: bytes) -> Any:
-    """ValueError if the bytes are none of that kind."""
+    """Returns a field's value. Raises ValueError if the bytes are not of that kind."""
     if kind == "ndarray":
         return _array(value)
     if kind == "int":
@@ -35,7 +35,7 @@ def to_python(name: str, kind: str, value: bytes) -> Any:
 
 
 def _by_name(extension: str, value: bytes) -> Any:
-    """The value of a file, which has no type but its name. Bytes that are not as the name says stay bytes."""
+    """Returns the value of a file, whose type follows from its name. Bytes that do not match the name stay bytes."""
     try:
         if extension in ("txt", "text"):
             return value.decode()
@@ -57,7 +57,7 @@ def _array(value: bytes) -> Any:
         return np.load(io.BytesIO(value), allow_pickle=False)
     except ValueError:
         raise
-    except Exception as error:  # a head that claims more than there is, or is no dictionary of Python
+    except Exception as error:  # a head that claims more bytes than exist, or is not a dictionary of Python
         raise ValueError(str(error) or type(error).__name__) from None
 
 
@@ -72,7 +72,7 @@ def sample_of(uri: str, key: str, fields: list[tuple[str, str, bytes]]) -> dict[
             name = FIELD_OF_THAT_NAME
         try:
             sample[name] = to_python(name, kind, value)
-        except ValueError as error:  # of json and text, whose bytes are taken as they are
+        except ValueError as error:  # the bytes of invalid json and text are returned unchanged
             raise DamagedDataError(f"{uri}: sample '{key}', field '{name}' is no {kind}: {error}") from None
     return sample
 
@@ -84,7 +84,10 @@ _OF_IMAGES = (
 
 
 def advice_of(error: BaseException) -> str:
-    """The remedy for an error of a transform: the new name of the key, or the way to call a function of images. Empty for other errors."""
+    """Returns the remedy for an error of a transform: the new name of the key, or the way to call a function of images.
+
+    It is empty for other errors.
+    """
     if isinstance(error, KeyError) and error.args == (FORMER_KEY,):
         return f"; {RENAMED}"
     is_of_dict = isinstance(error, (TypeError, AttributeError)) and "dict" in str(error)

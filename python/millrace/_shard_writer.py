@@ -1,4 +1,4 @@
-"""Results as shards: of batch inference, of preprocessing, of whatever makes samples one by one."""
+"""Shards of results, for batch inference, preprocessing, and other programs that make samples one by one."""
 
 from __future__ import annotations
 
@@ -28,32 +28,34 @@ _Json = dict[str, Any]
 
 
 class ShardWriter:
-    """Writes samples to WebDataset shards, which appear as one data set when all ranks have ended, and goes on after an interruption.
+    """Writes samples to WebDataset shards. They become one data set when all ranks have ended. An interrupted program can continue.
 
         with millrace.ShardWriter("s3://bucket/embeddings") as writer:
             loader = millrace.Loader("s3://bucket/images", shuffle=False, epochs=1)
+            # Continue behind the stored samples.
             if writer.state is not None:
                 loader.load_state_dict(writer.state)
             for batch in loader:
                 rows = zip(batch["key"], batch["valid"], model(batch["image"]))
+                # Rows of padding are not valid.
                 for key, valid, vector in rows:
-                    if valid:  # the last batch is padded
+                    if valid:
                         writer.write({"key": key, "embedding.npy": vector})
                 writer.advance(loader.state_dict())
 
-    Nothing is to be seen by readers before the end: until the last rank has ended, a mark refuses the place to :class:`Dataset` and all
-    commands. If the body of ``with`` raises, or the program is killed, the shards that are whole stay for the next run of the same
-    program, and only those; ``state`` is then the one of the last :meth:`advance` that they contain. So every sample is there
-    exactly once, whatever happens, if the program goes on at ``state``. Without any :meth:`advance` it begins anew.
+    Readers see nothing before the end: until the last rank has ended, a mark makes :class:`Dataset` and all commands refuse the place.
+    If the body of ``with`` raises, or the program is killed, only complete shards stay for the next run of the same program. ``state`` is
+    then the state of the last :meth:`advance` that they contain. If the program continues at ``state``, every sample is stored exactly once,
+    for every kind of interruption. If it never calls :meth:`advance`, it begins from the start.
 
     Args:
         uri: An empty place, or one where the same ranks have begun.
-        shard_size: A shard ends at the first :meth:`advance` (without any: at the first sample) at which it is this large, in bytes or as
-            ``"256MiB"``.
-        rank, world: As of :class:`Loader`. Each rank writes shards of its own.
+        shard_size: The size of a shard, in bytes or as ``"256MiB"``. A shard ends at the first :meth:`advance` at which it is this large. If
+            the program never calls :meth:`advance`, it ends at the first such sample.
+        rank, world: As for :class:`Loader`. Each rank writes its own shards.
 
     Raises:
-        AlreadyExistsError: Something else lies there.
+        AlreadyExistsError: The place holds something else.
         MismatchError: Another number of ranks, or another program, has begun there.
     """
 
@@ -96,27 +98,33 @@ class ShardWriter:
 
     @property
     def state(self) -> Any:
-        """What :meth:`advance` got last of what is stored, to go on from there; None at the beginning."""
+        """The last state that :meth:`advance` got for samples that are stored, to continue from there; None at the beginning."""
         return self._state
 
     @property
     def complete(self) -> bool:
-        """Whether all ranks have ended, and the data set can be read."""
+        """True if all ranks have ended, so that the data set can be read."""
         return self._complete
 
     @property
     def samples(self) -> int:
-        """That this rank has written, in earlier runs too."""
+        """The number of samples that this rank has written, including earlier runs."""
         return self._samples_before + sum(int(entry["samples"]) for entry in self._journal) + self._samples
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """Adds a sample: ``"key"``, and its fields by their names, which are extensions, such as ``jpg``, ``cls`` or ``embedding.npy``.
+        """Adds a sample: ``"key"``, and its fields by name.
 
-        Bytes are stored as they are, text as UTF-8, numbers as text, arrays and tensors of names that end in ``npy`` as such files, and
-        anything that JSON has, where the name ends in ``json``. The key may have folders and dots; Millrace reads it back as it is.
+            writer.write({"key": "7", "jpg": data, "cls": 3, "embedding.npy": vector})
+
+        Names of fields are extensions, such as ``jpg``, ``cls`` or ``embedding.npy``. Bytes are stored as they are, text as UTF-8, and
+        numbers as text. If the name ends in ``npy``, arrays and tensors are stored as such files. If it ends in ``json``, all values that
+        JSON has are allowed. The key may contain folders and dots, and Millrace reads it back unchanged.
+
+        Args:
+            sample: A dict with ``"key"``, a string, and at least one field.
 
         Raises:
-            InvalidArgumentError: A name or a value that a shard cannot hold; the shard is as it was.
+            InvalidArgumentError: A shard cannot hold a name or a value. The shard has not changed.
             UsageError: This rank has ended already, in this run or in an earlier one.
         """
         self._check_open()
@@ -144,9 +152,15 @@ class ShardWriter:
             self._end_shard(last=False)
 
     def advance(self, state: Any) -> None:
-        """Says that all samples up to ``state``, such as ``loader.state_dict()``, are written. ``state`` must be what JSON can hold.
+        """Declares that all samples up to ``state``, such as ``loader.state_dict()``, are written.
 
-        From the first call on, shards end only at such calls. It costs nothing unless a shard ends.
+        After the first call, shards end only at such calls. A call costs nothing unless a shard ends.
+
+        Args:
+            state: The state to continue from. JSON must be able to hold it.
+
+        Raises:
+            InvalidArgumentError: JSON cannot hold ``state``.
         """
         self._check_open()
         try:
@@ -161,7 +175,7 @@ class ShardWriter:
             self._end_shard(last=False)
 
     def close(self) -> None:
-        """Ends this rank's part: the samples since the last shard become one. The last rank to end makes the data set visible."""
+        """Ends this rank's part. The samples since the last shard become a shard. The last rank to end makes the data set visible."""
         if self._closed:
             return
         self._closed = True
@@ -173,7 +187,7 @@ class ShardWriter:
             self._finish()
 
     def discard(self) -> None:
-        """Ends without the samples since the last whole shard; a later run goes on after that shard."""
+        """Ends without the samples since the last complete shard. A later run continues after that shard."""
         self._closed = True
         if self._shard is not None:
             self._shard.discard()
@@ -197,7 +211,7 @@ class ShardWriter:
     # ---- Shards and what is known of them
 
     def _end_shard(self, last: bool) -> None:
-        """The shard, then the entry of the journal that makes it count."""
+        """Writes the shard, and then the entry of the journal that makes it count."""
         shard, self._shard = self._shard, None
         etag = ""
         if shard is not None:
@@ -218,7 +232,7 @@ class ShardWriter:
         self._bytes = self._samples = 0
 
     def _entries(self, rank: int, there: Mapping[str, tuple[int, str]]) -> list[_Json]:
-        """The journal of a rank, as far as its shards are what it says; ``there``: what the place holds."""
+        """Returns the journal of a rank up to the first shard that differs from its entry. ``there`` lists the objects of the place."""
         start = f"{_JOURNAL}{rank:05d}-"
         names = sorted(name for name in there if name.startswith(start) and not name.endswith(_LAST))
         entries: list[_Json] = []
@@ -229,14 +243,17 @@ class ShardWriter:
             if entry["shard"] is not None and there.get(entry["shard"]) != (entry["bytes"], entry["etag"]):
                 break
             entries.append(entry)
-        # What was written before the first advance() is written again, since the program begins at the beginning.
+        # Samples before the first advance() are written again, since the program begins at the beginning.
         while entries and entries[-1]["state"] is None and not entries[-1]["last"]:
             entries.pop()
         return entries
 
     def _sweep(self, there: Mapping[str, tuple[int, str]]) -> None:
-        """Removes what does not count: shards of this rank that a killed run has not entered into the journal, and entries, with all that
-        follow, whose shard another process that works as this rank has replaced."""
+        """Removes objects that do not count.
+
+        These are shards of this rank that a killed run has not entered into the journal. They are also entries, with all later ones, whose
+        shard was replaced by another process with the same rank.
+        """
         start = f"{_JOURNAL}{self.rank:05d}-"
         counted = {entry["shard"] for entry in self._journal} | {
             f"{start}{number:06d}" for number in range(len(self._journal))
@@ -254,7 +271,7 @@ class ShardWriter:
             found = self._read(_MARK) if others else None  # another rank may just have begun
             if others and found is None:
                 raise AlreadyExistsError(
-                    f"{self.uri} holds {others[0]!r} already; results need an empty place: choose another, or remove what is there"
+                    f"{self.uri} holds {others[0]!r} already; results need an empty place: choose another, or remove its contents"
                 )
         if found is None:
             self._write_once(_MARK, mark)
@@ -268,11 +285,11 @@ class ShardWriter:
             )
         if found["world"] != self.world:
             raise MismatchError(
-                f"{self.uri} was begun by {found['world']} ranks, and this is one of {self.world}; go on with as many, or choose an empty place"
+                f"{self.uri} was begun by {found['world']} ranks, and this is one of {self.world}; continue with as many, or choose an empty place"
             )
 
     def _finish(self) -> None:
-        """When all ranks have ended: the data set is complete. Any of them may do this, and several at a time."""
+        """Completes the data set if all ranks have ended. Each of them may do this, also several at the same time."""
         there = self._list("")
         if all(f"{_JOURNAL}{rank:05d}-{_LAST}" in there for rank in range(self.world)):
             journals = [self._entries(rank, there) for rank in range(self.world)]
@@ -284,7 +301,7 @@ class ShardWriter:
         self._complete = True
 
     def _clear(self) -> None:
-        """Removes what refuses the place to readers, and what is not needed any more."""
+        """Removes the mark that keeps readers away, and the journals, which are no longer needed."""
         names = [f".millrace/{name}" for name in self._list(".millrace/")]
         self._remove([name for name in names if name == _MARK or name.startswith(_JOURNAL)])
 
@@ -335,7 +352,7 @@ class ShardWriter:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise MismatchError(f"{self.uri}{name} is not what a ShardWriter writes; choose an empty place")
+            raise MismatchError(f"{self.uri}{name} was not written by a ShardWriter; choose an empty place")
         return value
 
     def _write(self, name: str, value: _Json) -> None:
@@ -357,7 +374,7 @@ class ShardWriter:
 
 
 def _stored(key: str, name: Any, value: Any) -> bytes | bytearray | memoryview:
-    """The bytes of a field."""
+    """Returns the bytes of a field."""
     if not isinstance(name, str):
         _arguments.refuse("the name of a field", "a string", name)
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -382,5 +399,5 @@ def _stored(key: str, name: Any, value: Any) -> bytes | bytearray | memoryview:
     if isinstance(value, (int, float)):
         return repr(int(value) if isinstance(value, bool) else value).encode()
     raise InvalidArgumentError(
-        f"sample '{key}': the field '{name}' is a {type(value).__name__}; give bytes, text, a number, an array, or, under a name that ends in 'json', what JSON has"
+        f"sample '{key}': the field '{name}' is a {type(value).__name__}; give bytes, text, a number, an array, or, under a name that ends in 'json', a value that JSON has"
     )

@@ -1,4 +1,4 @@
-"""The copy of a state that is saved while the training goes on."""
+"""The copy of a state that is saved while the training continues."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ _ALIGN = 64
 
 
 class Pinning(Protocol):
-    """What a snapshot needs of device.CudaApi."""
+    """The part of device.CudaApi that a snapshot needs."""
 
     def register(self, address: int, size: int) -> str: ...
     def unregister(self, address: int) -> None: ...
 
 
 class Snapshot:
-    """A copy of files, in memory that is kept from save to save: memory that is new costs more time than the copy. Once tensors of a GPU are copied
-    there, the memory is pinned, so that they come as fast as the bus allows."""
+    """A copy of files, in memory that is kept from save to save, since new memory costs more time than the copy.
+
+    Once tensors of a GPU are copied there, the memory is pinned, so that they are copied as fast as the bus allows.
+    """
 
     def __init__(self, limit: int | None, pinning: Pinning | None = None) -> None:
-        """``limit``: of the memory. ``pinning``: for tests; None: that of torch."""
+        """Takes the limit of the memory. ``pinning`` is for tests; None: torch pins."""
         self._limit = limit
         self._pinning = pinning
         self._memory = np.empty(0, np.uint8)
@@ -39,11 +41,11 @@ class Snapshot:
         return self._memory.size
 
     def holds(self, shards: Shards) -> bool:
-        """Whether all of them fit."""
+        """Says if all shards fit."""
         return self._limit is None or sum(map(_needed, shards)) <= self._limit
 
     def copy(self, shards: Shards) -> tuple[Shards, Shards]:
-        """Copies of some files, and the others, for which there is no room."""
+        """Copies as many files as fit. Returns the copies, and the other files."""
         chosen: list[int] = []
         needed = 0
         for number in sorted(range(len(shards)), key=lambda number: -_needed(shards[number])):
@@ -72,7 +74,7 @@ class Snapshot:
 
     def _make_room(self, size: int, pieces: list[_tensors.Piece]) -> None:
         if self._memory.size < size:
-            self._free()  # the old one goes before the new one comes
+            self._free()  # the old memory is freed before the new one is made
             self._memory = np.empty(size, np.uint8)
         devices = [piece.device for piece in pieces if isinstance(piece, _tensors.Deferred) and piece.is_cuda]
         if not devices or self._unpin is not None or self._is_refused:
@@ -81,7 +83,7 @@ class Snapshot:
         address = self._memory.__array_interface__["data"][0]
         trouble = pinning.register(address, self._memory.size)
         if not trouble:
-            # Whatever becomes of this object: the address may be that of other memory one day, which the driver would take for pinned.
+            # This is needed for every end of this object: the address may belong to other memory later, and the driver would take it for pinned.
             self._unpin = weakref.finalize(self, _unpin, pinning, address, self._memory)
             return
         self._is_refused = True
@@ -106,8 +108,8 @@ def _torch_pinning(device: Any) -> Pinning:
 
 
 def _unpin(pinning: Pinning, address: int, memory: Any) -> None:
-    """``memory`` is only kept until then."""
-    with contextlib.suppress(RuntimeError):  # of a device that is lost
+    """Unpins memory. The argument ``memory`` only keeps it alive until then."""
+    with contextlib.suppress(RuntimeError):  # a device that is lost raises
         pinning.unregister(address)
 
 

@@ -1,4 +1,4 @@
-"""Rows that become one array, in memory that is used again: fresh pages for each batch would cost more than the copy."""
+"""Stacks rows into one array, in memory that is used again. Fresh pages for each batch would cost more than the copy."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 from ._blocks import is_plain
 from ._pads import Pads
 
-_LEAST_BYTES = 1 << 20  # of smaller arrays an allocator keeps the pages itself
+_LEAST_BYTES = 1 << 20  # an allocator itself keeps the pages of smaller arrays
 _MOST_FREE = 4
 
 
 class Stacks:
-    """Makes arrays and tensors of a batch. The memory of one is used again when nothing refers to it any more. Thread-safe."""
+    """Makes arrays and tensors of a batch. Memory is used again when nothing refers to its array any more. It is thread-safe."""
 
     def __init__(self, pads: Pads | None = None) -> None:
         self._pads = pads or Pads()
         self._free: deque[mmap.mmap] = deque(maxlen=_MOST_FREE)
 
     def stacked(self, name: str, rows: list[Any], valid: Any) -> Any:
-        """One array if all rows are arrays or numbers of one shape and type, else the list. Rows of padding hold what ``pads`` says."""
+        """Returns one array if all rows are arrays or numbers of the same shape and type; otherwise the list. ``pads`` fills rows of padding."""
         real = [row for row, is_real in zip(rows, valid) if is_real]
         first: Any = real[0] if real else None
         if type(first).__module__.partition(".")[0] == "torch":
@@ -75,7 +75,7 @@ class Stacks:
         )
 
     def _take(self, size: int) -> Any:
-        """Bytes that were used before, whatever is in them. No lock: the finalizer may run within any line of any thread."""
+        """Returns bytes that were used before, with any content. It takes no lock, since the finalizer may run within any line of any thread."""
         memory: mmap.mmap | None = None
         for _ in range(len(self._free)):
             try:

@@ -17,11 +17,11 @@ from ._ranks import share_of_work
 Start = Union[Literal["staged", "indexed"], None]
 
 
-def option_for_whole(data: Any, tokens: Any, workers: Any, last: str) -> str | None:
+def option_for_whole(data: Any, tokens: Any, workers: Any) -> str | None:
     """The option that needs the whole index. None: there is none."""
     if isinstance(data, Mix):
         return "a Mix"
-    options = {"tokens": tokens is not None, "workers": workers is not None, f"last={last!r}": last in ("drop", "wrap")}
+    options = {"tokens": tokens is not None, "workers": workers is not None}
     if isinstance(data, Dataset):
         opening, native = data._opening, data._native
         options["a subset"] = len(native) < native.indexed

@@ -1,12 +1,11 @@
-"""Training state as JSON and tensors, so that nothing has to be unpickled, and all comes back as it was.
+"""Writes training state as JSON and tensors, so that nothing has to be unpickled, and all values are restored unchanged. _restore.py reads it.
 
-What JSON has is written as such: strings, integers, finite floats, True, False, None, lists, dicts with strings for keys. The rest
-becomes an object with the key "$", which says what it is: {"$": "tuple", "of": [...]}, {"$": "dict", "of": [[key, value], ...]}, and so
-on. Tensors go to safetensors files, at least one for each item at the top: {"$": "tensor", "dtype": "F32", "shape": [4, 2], "chunks": [{"shard":
-"model.safetensors", "name": "0.weight", "offset": 128}]}. The offset is that in the shard. If several ranks have saved, a chunk may be a
-part of the tensor: "begin" and "shape" then say which.
+Values that JSON has are written as such: strings, integers, finite floats, True, False, None, lists, dicts with strings for keys. Other values
+become an object whose key "$" names the kind: {"$": "tuple", "of": [...]}, {"$": "dict", "of": [[key, value], ...]}, and so on.
 
-Here it is written; _restore.py reads it.
+Tensors are stored in safetensors files, at least one for each item at the top: {"$": "tensor", "dtype": "F32", "shape": [4, 2], "chunks":
+[{"shard": "model.safetensors", "name": "0.weight", "offset": 128}]}. The offset counts within the shard. If several ranks have saved, a chunk
+may be a part of the tensor, which "begin" and "shape" describe.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from ._boxes import Box
 from ._errors import InvalidArgumentError, MismatchError
 
 Shards = list[tuple[str, list[_tensors.Piece]]]
-Chunks = list[list[dict[str, Any]]]  # of each tensor of a state: those that one rank has written
+Chunks = list[list[dict[str, Any]]]  # for each tensor of a state, the chunks that one rank has written
 
 STATE_NAME = "state.json"
 TAG = "$"
-_WHOLE = "state"  # how the state itself is called in messages and names
+_WHOLE = "state"  # the name of the state itself in messages and names
 _SPLIT_BYTES = 4 << 20  # tensors below this are not split between ranks
 
 
 @dataclasses.dataclass
 class Tensor:
-    """A tensor of a state: its object in the JSON, which gets its chunks at the end, and what this rank has of it."""
+    """A tensor of a state: its object in the JSON, which gets its chunks at the end, and the part that this rank has."""
 
     group: str  # the item at the top of the state, as a part of a name of a file
     name: str
@@ -49,7 +48,7 @@ class Tensor:
     value: Any
     node: dict[str, Any]
     parts: list[Box] | None = (
-        None  # what this rank is to write of a tensor that is spread over ranks; None: all ranks have all of it
+        None  # the part that this rank writes of a tensor that is spread over ranks; None: all ranks have all of it
     )
 
     @property
@@ -74,22 +73,22 @@ class Tensor:
 
 
 class Encoded:
-    """A state as JSON and tensors. The tensors are those of the caller: they must not change until their files are written."""
+    """A state as JSON and tensors. The tensors belong to the caller, and must not change until their files are written."""
 
     def __init__(self, state: Any, *, allow_pickle: bool, group: str | None = None) -> None:
-        """``group``: begins the names of all files, for a state of one rank alone."""
+        """Encodes a state. ``group`` begins the names of all files, for a state of one rank alone."""
         encoder = _Encoder(allow_pickle, group)
         self._name = STATE_NAME if group is None else f"{group}.json"
         self._json = encoder.run(state)
         self.tensors = encoder.tensors
 
     def fingerprint(self) -> str:
-        """Of the tensors, not of what they hold: equal on all ranks that save together."""
+        """Returns a fingerprint of the tensors without their contents. It is equal on all ranks that save together."""
         said = [[tensor.group, tensor.name, tensor.type, tensor.shape, tensor.parts is None] for tensor in self.tensors]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     def files(self, rank: int = 0, world: int = 1) -> tuple[Shards, Chunks]:
-        """The files of tensors that a rank is to write, and the chunks that lie in them."""
+        """Returns the files of tensors that a rank writes, and the chunks in them."""
         ending = ".safetensors" if world == 1 else f"-{rank + 1:05}-of-{world:05}.safetensors"
         shares = _shares(self.tensors, rank, world)
         names: dict[str, set[str]] = {}
@@ -116,7 +115,7 @@ class Encoded:
         return shards, chunks
 
     def state_file(self, chunks: Iterable[Chunks]) -> tuple[str, list[_tensors.Piece]]:
-        """The JSON, once it is known where all ranks have written the tensors."""
+        """Returns the file of JSON, once the places of the tensors of all ranks are known."""
         for tensor in self.tensors:
             tensor.node["chunks"] = []
         for of_rank in chunks:
@@ -129,14 +128,14 @@ class Encoded:
 
 
 def encode(state: Any, *, allow_pickle: bool) -> Shards:
-    """All files of a state that one process saves."""
+    """Returns all files of a state that one process saves."""
     encoded = Encoded(state, allow_pickle=allow_pickle)
     shards, chunks = encoded.files()
     return [*shards, encoded.state_file([chunks])]
 
 
 def _shares(tensors: list[Tensor], rank: int, world: int) -> list[list[Box]]:
-    """What a rank is to write of each tensor. Of those that all ranks have it is the rows that begin in its part of all bytes."""
+    """Returns the boxes that a rank writes of each tensor. If all ranks have a tensor, these are the rows that begin in the rank's part of all bytes."""
     total = sum(tensor.bytes for tensor in tensors if tensor.parts is None)
     low, high = total * rank // world, total * (rank + 1) // world
     begin = 0
@@ -183,7 +182,9 @@ class _Encoder:
         self._fixed = group is not None
         self._group = group or ""
         self._names: dict[str, set[str]] = {}  # of tensors, by group
-        self._nodes: dict[Any, dict[str, Any]] = {}  # of tensors, by their memory: what is there twice is written once
+        self._nodes: dict[
+            Any, dict[str, Any]
+        ] = {}  # of tensors, by their memory: a tensor that occurs twice is written once
         self.tensors: list[Tensor] = []  # which also keeps their memory, so that its addresses in _nodes stay theirs
 
     def run(self, state: Any) -> Any:
@@ -295,7 +296,7 @@ class _Encoder:
         return self._tensor("tensor", value, address, name, path)
 
     def _spread(self, value: Any, path: tuple[Any, ...]) -> Any:
-        """A DTensor. Of those ranks that have the same part one writes it, another one for each tensor."""
+        """Encodes a DTensor. If several ranks have the same part, one of them writes it, and another one for the next tensor."""
         name = _tensors.torch_type(value)
         if name is None:
             return None
@@ -332,12 +333,12 @@ class _Encoder:
 
 
 def is_spread(value: Any) -> bool:
-    """Whether it is a DTensor."""
+    """Says if a value is a DTensor."""
     return hasattr(value, "device_mesh") and hasattr(value, "placements") and hasattr(value, "to_local")
 
 
 def boxes_of(value: Any) -> list[Box]:
-    """Which parts of a DTensor this rank has: one, as a rule."""
+    """Returns the parts of a DTensor that this rank has. Usually there is one."""
     return [Box(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in value.__create_chunk_list__()]
 
 

@@ -24,7 +24,7 @@ from ._transform import Work
 if TYPE_CHECKING:
     from ._processes import TransformProcess
 
-CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
+CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to continue"
 _LEAST_AHEAD = 2
 _MOST_WAIT = 30.0  # seconds, for threads whose memory another loader needs
 _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is done
@@ -76,7 +76,7 @@ class _Entry:
 class Stream:
     """The batches of a native loader after Python has worked on them, in threads that begin with :meth:`start`, or processes with a thread each.
 
-    What has been received is one attribute, ``_received``: whatever interrupts the program comes before or after a batch was delivered.
+    The received batches are one attribute, ``_received``, so that each interruption comes before or after a batch was delivered.
     The program's thread waits by SimpleQueue and plain locks alone, since a signal handler that raises within a threading.Condition leaves
     it broken. Thread-safe.
     """
@@ -417,8 +417,8 @@ class Stream:
     def _fail(self, error: BaseException, was_awaited: bool) -> None:
         if self._stopping:
             return
-        # Memory comes back when the batches that are on their way are done with, and those that the program is about to
-        # let go of. It holds too many only if it was waiting all the time.
+        # Memory returns when the batches in flight are done, and when the program releases batches. The program holds too many only if it
+        # was waiting all the time.
         if isinstance(error, ExhaustedError) and not was_awaited:
             self._pause(0.02)
             return
@@ -492,7 +492,7 @@ class Stream:
             process.end()
 
     def _send(self, process: TransformProcess, entry: _Entry, rows: list[int]) -> bool:
-        """Whether there will be something to receive."""
+        """Sends rows to a process. Returns True if there will be something to receive."""
         raw = entry.raw
         assert raw is not None
         error: BaseException | None = None

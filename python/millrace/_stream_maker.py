@@ -1,4 +1,4 @@
-"""The stream of a loader whose batches go through Python: where they go, and the threads or processes that work on them."""
+"""The stream of a loader whose batches go through Python: their destination, and the threads or processes that work on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._transform import Work
 
 
 def destination_of(device: Device | None, work: Work | None, transfer: Transfer, payload: Payload) -> Destination:
-    """The destination of what ``work`` makes. None: the batches of the native loader go to the program as they are."""
+    """Returns the destination of the batches of ``work``. None: the batches of the native loader go to the program unchanged."""
     on_batch = transfer.on_batch
     if on_batch is not None and not callable(on_batch):
         _arguments.refuse("on_batch", "a function without arguments", on_batch)
@@ -32,7 +32,7 @@ def destination_of(device: Device | None, work: Work | None, transfer: Transfer,
 def stream_maker(
     work: Work | None, mapping: Map, destination: Destination, hand_over: HandOver, batch_size: int, is_remote: bool
 ) -> Callable[[_core.Loader], Stream] | None:
-    """Makes the stream over a native loader. None: there is no work. ``is_remote``: workers run the transform."""
+    """Makes the stream over a native loader, or returns None if there is no work. With ``is_remote``, workers run the transform."""
     threads, processes, context = mapping.threads, mapping.processes, mapping.context
     usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
     workers = usual if threads is None else _arguments.integer("threads", threads, least=1, most=1024)

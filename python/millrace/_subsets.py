@@ -1,4 +1,4 @@
-"""Which samples a subset has: by keys, by values of their fields, and by exact parts."""
+"""The choice of the samples of a subset: by keys, by values of fields, and by exact parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST_SEED = 2**64 - 1
 
 
 def given_numbers(samples: Any, indexed: int) -> _Numbers:
-    """Ascending, without repeats."""
+    """Returns the numbers ascending, without repeats."""
     array = np.asarray(samples)
     if array.dtype == np.bool_:
         if array.shape != (indexed,):
@@ -39,7 +39,7 @@ def given_numbers(samples: Any, indexed: int) -> _Numbers:
 
 
 def numbers_of_keys(native: _core.Dataset, uri: str, keys: Any) -> _Numbers:
-    """Numbers of the whole index, ascending."""
+    """Returns the numbers in the whole index, ascending."""
     wanted = "a list of keys, such as open('val.txt').read().split()"
     if isinstance(keys, (str, bytes, os.PathLike)) or not isinstance(keys, Iterable):
         _arguments.refuse("keys", wanted, keys)
@@ -52,13 +52,13 @@ def numbers_of_keys(native: _core.Dataset, uri: str, keys: Any) -> _Numbers:
         names = [listed[place] for place in missing[:_SHOWN]]
         shown = ", ".join(map(repr, names)) + (", ..." if len(missing) > len(names) else "")
         raise InvalidArgumentError(
-            f"keys: {len(missing):,} of {len(listed):,} are no sample of {uri}: {shown}{_hint(native, names)}"
+            f"keys: {len(missing):,} of {len(listed):,} are not keys of {uri}: {shown}{_hint(native, names)}"
         )
     return numbers
 
 
 def _hint(native: _core.Dataset, missing: list[str]) -> str:
-    """Says what the keys seem to be instead."""
+    """Returns a guess at the mistake in the keys, for a message."""
     plain = [name.rpartition("/")[2] for name in missing]
     forms = (
         ("a key has no extension: leave it out", [name.rpartition(".")[0] for name in missing]),
@@ -73,7 +73,7 @@ def _hint(native: _core.Dataset, missing: list[str]) -> str:
 
 
 def column_of(native: _core.Dataset, name: str) -> list[Any]:
-    """A value for each sample, or None. ``"json.meta.split"`` is a member of JSON."""
+    """Returns a value for each sample, or None. ``"json.meta.split"`` is a member of JSON."""
     field, path = _field_and_path(native, name)
     values: list[Any] = []
     for number, found in enumerate(native.column(field)):
@@ -88,18 +88,18 @@ def column_of(native: _core.Dataset, name: str) -> list[Any]:
 
 
 def _field_and_path(native: _core.Dataset, name: str) -> tuple[str, list[str]]:
-    """``name`` is a field, or one that holds JSON with names of members behind it."""
+    """Returns the field and the path in ``name``, which is a field, or a field of JSON followed by names of members."""
     fields = set(native.fields)
     words = name.split(".")
     for count in range(len(words), 0, -1):
         field = ".".join(words[:count])
         if field in fields:
             return field, words[count:]
-    return name, []  # the index says which fields there are
+    return name, []  # the index checks that the field exists
 
 
 def numbers_of_values(dataset: Dataset, columns: Mapping[str, Any]) -> _Numbers:
-    """Numbers of the index, ascending: the samples whose values are among those of each column."""
+    """Returns the numbers in the index of samples whose values are among the wanted ones of each column, ascending."""
     chosen = np.ones(len(dataset), np.bool_)
     for name, wanted in columns.items():
         listed = list(wanted) if isinstance(wanted, (list, tuple, set, frozenset, np.ndarray, range)) else [wanted]
@@ -132,8 +132,11 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _wanted(value: Any, there: set[Any]) -> set[Any]:
-    """The values in ``there`` that are meant. A number, True and False also find all spellings of them as text: files
-    of shards have no types. 0 and 1 are truth values only in a column without other numbers."""
+    """Returns the values in ``there`` that are meant.
+
+    A number, True and False also find all their spellings as text. Files of shards do not have types. 0 and 1 are truth values only in
+    a column without other numbers.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if value in there or not isinstance(value, int):
@@ -149,7 +152,7 @@ def _wanted(value: Any, there: set[Any]) -> set[Any]:
 def exact_parts(
     dataset: Dataset, seed: int, stratify: Any, fractions: Mapping[str, float | int]
 ) -> dict[str, _Numbers]:
-    """Numbers of the index for each part."""
+    """Returns the numbers in the index for each part."""
     sizes = part_sizes(len(dataset), fractions)
     order = _dealing_order(dataset, seed, stratify)
     parts = {}
@@ -160,7 +163,7 @@ def exact_parts(
 
 
 def part_sizes(samples: int, fractions: Mapping[str, float | int]) -> dict[str, int]:
-    """Whole numbers are sizes; of fractions, the remainders go to the largest ones, the first of equal ones."""
+    """Returns the sizes of parts. Whole numbers are sizes. With fractions, the largest remainders get the remaining samples, the first of equal ones first."""
     whole = {name: isinstance(value, int) and not isinstance(value, bool) for name, value in fractions.items()}
     if all(whole.values()):
         sizes = {name: _arguments.integer(name, value, least=1) for name, value in fractions.items()}
@@ -182,7 +185,7 @@ def part_sizes(samples: int, fractions: Mapping[str, float | int]) -> dict[str, 
 
 
 def folds(dataset: Dataset, count: int, seed: int, stratify: Any) -> list[tuple[_Numbers, _Numbers]]:
-    """(others, fold) of each fold."""
+    """Returns (others, fold) for each fold."""
     if count > len(dataset):
         raise InvalidArgumentError(f"{count} folds of {len(dataset)} samples; a fold has one at least")
     order = _dealing_order(dataset, seed, stratify)
@@ -191,7 +194,7 @@ def folds(dataset: Dataset, count: int, seed: int, stratify: Any) -> list[tuple[
 
 
 def _dealing_order(dataset: Dataset, seed: int, stratify: Any) -> _Numbers:
-    """Numbers of the index: by class, and within each by the hash of the key."""
+    """Returns the numbers in the index, ordered by class, and within each class by the hash of the key."""
     hashes = np.empty(len(dataset), np.uint64)
     dataset._native.key_hashes(_arguments.integer("seed", seed, least=0, most=_LARGEST_SEED), hashes)
     samples = dataset.samples
@@ -201,7 +204,7 @@ def _dealing_order(dataset: Dataset, seed: int, stratify: Any) -> _Numbers:
 
 
 def _strata(dataset: Dataset, stratify: Any) -> _Numbers:
-    """A number for the class of each sample."""
+    """Returns a number for the class of each sample."""
     if stratify is True:
         targets = dataset.targets
         if not targets:
@@ -222,7 +225,7 @@ def _strata(dataset: Dataset, stratify: Any) -> _Numbers:
 
 
 def _evenly(places: int, count: int) -> npt.NDArray[np.bool_]:
-    """``count`` of the places, as evenly as can be: any stretch of them has its share, rounded down or up."""
+    """Marks ``count`` of the places as evenly as possible: each run of places has its share, rounded down or up."""
     return np.diff(np.arange(places + 1, dtype=np.int64) * count // max(places, 1)) > 0
 
 
@@ -241,7 +244,7 @@ def class_names(classes: list[str], label: Any) -> list[str]:
 
 
 def targets_of(dataset: Dataset) -> list[int]:
-    """The label of each sample; -1: none."""
+    """Returns the label of each sample, or -1 if it does not have one."""
     counts = dataset.class_counts
     if not counts:
         return []

@@ -1,6 +1,6 @@
-"""Tensors as safetensors: a file of named tensors that any tool reads (https://huggingface.co/docs/safetensors).
+"""Tensors as safetensors: files of named tensors that many tools read (https://huggingface.co/docs/safetensors).
 
-u64 length of the header, little-endian; the header, JSON; the bytes of the tensors one behind the other, without gaps.
+A file has the length of the header (u64, little-endian), the header (JSON), and the bytes of the tensors one behind the other, without gaps.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ._errors import DamagedDataError, UnsupportedError
 
 Bytes = npt.NDArray[np.uint8]
 Piece = Union[Bytes, "Deferred"]
-"""Bytes of a file that is to be written: in memory, or copied there when their turn has come."""
+"""The bytes of a part of a file to write. They are in memory, or are copied there when they are needed."""
 
-_ALIGN = 64  # of the first tensor, so that views of it suit every type
+_ALIGN = 64  # alignment of the first tensor, so that views of it suit every type
 _METADATA = "__metadata__"
 
-# safetensors' names, and the names of the same types in torch and numpy. Numpy has no bfloat16 and no float8.
+# The table has safetensors' names, and the names of the same types in torch and numpy. Numpy does not have bfloat16 and float8.
 _TYPES = {
     **{
         "F64": ("float64", "float64"),
@@ -48,13 +48,13 @@ _ITEM_BYTES = {
 
 
 def torch_if_imported() -> Any:
-    """Torch, or None: where it was never imported there are no tensors either."""
+    """Returns torch, or None. If it was never imported, there are no tensors either."""
     return sys.modules.get("torch")
 
 
 @dataclasses.dataclass
 class Stored:
-    """One tensor on its way into a file."""
+    """A tensor that is written into a file."""
 
     name: str
     type: str
@@ -63,7 +63,7 @@ class Stored:
 
 
 def item_bytes(kind: str) -> int:
-    """Of one element of the type."""
+    """Returns the bytes of one element of the type."""
     if kind not in _ITEM_BYTES:
         raise DamagedDataError(
             f"there is a tensor of the type {kind!r}, which this Millrace does not know; use a newer one"
@@ -72,7 +72,7 @@ def item_bytes(kind: str) -> int:
 
 
 def numpy_type(array: npt.NDArray[Any]) -> str | None:
-    """The name of its type; None if safetensors has none."""
+    """Returns safetensors' name for the type of an array, or None if safetensors does not have the type."""
     return _FROM_NUMPY.get(array.dtype.name) if array.dtype.isnative else None
 
 
@@ -93,12 +93,12 @@ def numpy_dtype(kind: str, where: str) -> str:
 
 
 def numpy_bytes(array: npt.NDArray[Any]) -> Bytes:
-    """Its bytes in C order: a view if it has that order."""
+    """Returns the bytes of an array in C order. They are a view if the array has that order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def torch_bytes(tensor: Any) -> Bytes:
-    """Its bytes in C order: a view if it has that order and lies in the memory of the host."""
+    """Returns the bytes of a tensor in C order. They are a view if it has that order and is in the memory of the host."""
     flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
     if flat.numel() == 0:
         return np.empty(0, np.uint8)
@@ -107,13 +107,15 @@ def torch_bytes(tensor: Any) -> Bytes:
 
 
 class Deferred:
-    """The bytes, in C order, of a tensor on a device, of one whose elements do not lie one behind the other, or of one that is made only when its turn
-    has come. They are copied a part at a time, in order, by one thread at a time, so that there is no copy of all of it; only one that is not
-    contiguous is copied whole, and for as long as its turn lasts.
+    """The bytes, in C order, of a tensor that is copied later.
+
+    Such a tensor is on a device, or is not contiguous, or is made only when it is needed. One thread at a time copies the bytes, a part at a
+    time and in order, so that there is no copy of the whole tensor. Only a tensor that is not contiguous is copied whole, and only while it
+    is written.
     """
 
     def __init__(self, make: Callable[[], Any], size: int, device: Any = None) -> None:
-        """``device``: on which the tensor lies, if that is not the host."""
+        """``device`` is the device of the tensor, if that is not the host."""
         self._make = make
         self._flat: Any = None
         self.size = size
@@ -124,11 +126,11 @@ class Deferred:
         return self.device is not None and self.device.type == "cuda"
 
     def begin_copy(self, memory: Any) -> None:
-        """Writes all bytes into memory, where they are once :func:`finish_devices` was called by the same thread."""
+        """Starts to write all bytes into memory. They are there after the same thread has called :func:`finish_devices`."""
         self._copy(0, memory, wait=not self.is_cuda)
 
     def copy_to(self, offset: int, memory: Any) -> None:
-        """Writes those bytes that begin at ``offset`` into memory."""
+        """Writes the bytes that begin at ``offset`` into memory."""
         self._copy(offset, memory, wait=True)
 
     def _copy(self, offset: int, memory: Any, wait: bool) -> None:
@@ -148,7 +150,7 @@ class Deferred:
 
 @dataclasses.dataclass
 class Later:
-    """Stands for a tensor in a state that is to be saved: its bytes lie in a file, or come when their turn has come."""
+    """Stands for a tensor in a state to save. Its bytes are in a file, or are made when they are needed."""
 
     type: str
     shape: tuple[int, ...]
@@ -156,7 +158,7 @@ class Later:
 
 
 def torch_piece(tensor: Any) -> Piece:
-    """Its bytes in C order: a view of them, or, if there is none in the memory of the host, something that copies them."""
+    """Returns the bytes of a tensor in C order, as a view. If the host's memory does not hold them, it returns an object that copies them."""
     if tensor.numel() == 0:
         return np.empty(0, np.uint8)
     in_place = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
@@ -168,11 +170,11 @@ def torch_piece(tensor: Any) -> Piece:
 
 
 def finish_devices(pieces: Iterable[Piece]) -> None:
-    """Waits until what this thread has asked the devices for is done: another thread, with other streams, will copy the tensors."""
+    """Waits until the devices have done the work of this thread, since another thread, with other streams, will copy the tensors."""
     for device in {piece.device for piece in pieces if isinstance(piece, Deferred) and piece.device is not None}:
         module: Any = getattr(
             torch_if_imported(), device.type, None
-        )  # none of XLA, which computes what is copied when it is copied
+        )  # not for XLA, which computes a value when it is copied
         if hasattr(module, "current_stream"):
             module.current_stream(device).synchronize()
         elif hasattr(module, "synchronize"):
@@ -180,8 +182,8 @@ def finish_devices(pieces: Iterable[Piece]) -> None:
 
 
 def encode(tensors: list[Stored], of_torch: bool) -> tuple[list[Piece], dict[str, int]]:
-    """The file, as pieces that follow each other, those of the tensors being their own memory; and where in it they begin."""
-    # The widest first: each begins at a multiple of its width then.
+    """Returns the file as consecutive pieces, and the offset of each tensor. The pieces of tensors are their own memory."""
+    # The widest types come first, so that each tensor begins at a multiple of its width.
     ordered = sorted(tensors, key=lambda tensor: -_ITEM_BYTES[tensor.type])
     header: dict[str, Any] = {_METADATA: {"format": "pt" if of_torch else "np"}}
     offset = 0
@@ -197,12 +199,12 @@ def encode(tensors: list[Stored], of_torch: bool) -> tuple[list[Piece], dict[str
 
 
 def array_of(data: Bytes, kind: str, shape: tuple[int, ...], where: str) -> npt.NDArray[Any]:
-    """The array whose memory ``data`` is."""
+    """Returns the array whose memory is ``data``."""
     return data.view(numpy_dtype(kind, where)).reshape(shape)
 
 
 def tensor_of(data: Bytes, kind: str, shape: tuple[int, ...], torch: Any) -> Any:
-    """The tensor whose memory ``data`` is."""
+    """Returns the tensor whose memory is ``data``."""
     dtype = torch_dtype(kind, torch)
     if data.size == 0:
         return torch.empty(shape, dtype=dtype)

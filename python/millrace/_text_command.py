@@ -1,4 +1,4 @@
-"""``millrace pack --tokenizer``: what the command line starts (src/cli/pack_text.cc)."""
+"""The program that ``millrace pack --tokenizer`` starts (src/cli/pack_text.cc)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._text_corpus import pack_text
 
 
 class _Progress:
-    """On a terminal, or for the program that reads MILLRACE_REPORT_FD."""
+    """Progress on a terminal, or for the program that reads MILLRACE_REPORT_FD."""
 
     def __init__(self) -> None:
         self._told_at = 0.0
@@ -54,7 +54,7 @@ def tell(descriptor: int, line: dict[str, Any]) -> None:
 
 
 def main(options: str) -> None:
-    """``options``: JSON."""
+    """Packs texts. ``options`` is JSON."""
     given = json.loads(options)
     as_json = given.pop("json")
     progress = _Progress()

@@ -38,7 +38,7 @@ _TOGETHER = 512  # documents
 _TOGETHER_CHARACTERS = 8 << 20
 _BUFFER_BYTES = 128 << 10
 _SHOWN_BAD = 100
-# Texts do not shrink so much. As for compressed shards (unpack.cc).
+# Texts do not shrink so much. The limit is that of compressed shards (unpack.cc).
 _MOST_GROWTH, _ANY_GROWTH = 1000, 64 << 20
 _FORMS = (".jsonl", ".ndjson", ".json", ".txt", ".parquet")
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
@@ -51,7 +51,7 @@ class _File:
     uri: str
     size: int
     etag: str
-    stem: str  # of its token files
+    stem: str  # the stem of the names of its token files
     form: str
     compression: str
 
@@ -69,13 +69,13 @@ def pack_text(
     force: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """See :func:`millrace.pack`."""
+    """Packs texts, as :func:`millrace.pack` describes."""
     corpus = Corpus(source, tokenizer, field=field, bos=bos, eos=eos, dtype=dtype, skip_bad=skip_bad)
     return corpus.pack(_arguments.uri("destination", destination).rstrip("/") + "/", force, progress)
 
 
 class Corpus:
-    """Texts, and how they become tokens. ``id`` is the same for the same texts and options, and for no others."""
+    """Texts, and the options by which they become tokens. ``id`` identifies the texts and the options."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Corpus:
         self.id = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
     def pack(self, to: str, force: bool, progress: Progress | None) -> dict[str, Any]:
-        """Goes on where an earlier run ended. ``to`` ends with '/'."""
+        """Continues at the place where an earlier run ended. ``to`` ends with '/'."""
         place = Place(to)
         if force:
             place.remove(place.names())
@@ -152,7 +152,7 @@ class Corpus:
 
 
 def _note(file: _File) -> str:
-    """The name of a note on a file that is done, as long as others are not."""
+    """Returns the name of the note for a file that is done while others are not."""
     return f".millrace/text/{file.stem}.json"
 
 
@@ -162,7 +162,7 @@ def _told(summary: dict[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """Progress within a file."""
+    """The progress within a file."""
 
     progress: Progress | None
     before: int
@@ -174,7 +174,7 @@ class _Step:
 
 
 class _Words:
-    """A tokenizer, and what comes before and behind each document."""
+    """A tokenizer, and the tokens before and behind each document."""
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], size: int, about: dict[str, Any]) -> None:
         self._encode = encode
@@ -198,10 +198,10 @@ class _Words:
                 tokenizer = tokenizers.Tokenizer.from_str(text)
             except Exception as error:
                 raise InvalidArgumentError(
-                    f"{given}: it is no tokenizer.json as the package tokenizers and Hugging Face write it: {error}"
+                    f"{given}: it is not a tokenizer.json as the package tokenizers and Hugging Face write it: {error}"
                 ) from None
         else:
-            # Those of transformers have one of the package tokenizers within them.
+            # A tokenizer of transformers contains one of the package tokenizers.
             tokenizer = getattr(given, "backend_tokenizer", given)
             if not hasattr(tokenizer, "encode_batch") or not hasattr(tokenizer, "to_str"):
                 _arguments.refuse("tokenizer", "a tokenizer.json, or a tokenizer of the package tokenizers", given)
@@ -277,7 +277,7 @@ def _groups(texts: Iterator[str | Error]) -> Iterator[list[str | Error]]:
 
 
 def _texts(file: _File, raw: IO[bytes], field: str) -> Iterator[str | Error]:
-    """Texts, and errors in the place of those that are damaged."""
+    """Yields texts, and errors in place of damaged texts."""
     if file.form == ".parquet":
         yield from _texts_of_parquet(file, raw, field)
         return
@@ -301,7 +301,7 @@ def _texts(file: _File, raw: IO[bytes], field: str) -> Iterator[str | Error]:
 def _text_of_line(uri: str, number: int, line: bytes, field: str) -> str | Error:
     try:
         value = parse_json(line)
-    except ValueError as error:  # also what is no UTF-8
+    except ValueError as error:  # also for bytes that are not UTF-8
         hint = (
             "; an array of objects is not read: write each in a line"
             if number == 1 and line.lstrip()[:1] == b"["
@@ -376,7 +376,7 @@ def _decompressed(file: _File, raw: IO[bytes]) -> Any:
 
 
 class _Raw(io.RawIOBase):
-    """A decompressed stream, as far as there is room. Those of Arrow have no lines."""
+    """A decompressed stream, which ends with an error when there is no more room. Arrow's own streams have no lines."""
 
     def __init__(self, stream: Any, room: _Room) -> None:
         self._stream = stream
@@ -440,7 +440,7 @@ def _file(uri: str, name: str, size: int, etag: str) -> _File:
 
 
 def _form_of(name: str) -> tuple[str, str]:
-    """The endings of its form and compression; "" if it is no text."""
+    """Returns the extensions of a file's form and compression, or "" if it is not a text."""
     lower = name.lower()
     compression = next((end for end in _COMPRESSIONS if lower.endswith(end)), "")
     plain = lower[: len(lower) - len(compression)]

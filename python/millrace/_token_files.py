@@ -1,4 +1,4 @@
-"""Token files as Megatron has them: ``X.bin`` holds the tokens, ``X.idx`` where its documents end (src/shard/token_format.h)."""
+"""Token files in Megatron's format: ``X.bin`` holds the tokens, and ``X.idx`` the ends of documents (src/shard/token_format.h)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 class TokenFile:
-    """One pair. Nothing is there before :meth:`commit`, and then the ``.bin`` comes before the ``.idx``."""
+    """One pair of files. They appear with :meth:`commit`, first the ``.bin`` and then the ``.idx``."""
 
     def __init__(self, stem: str, dtype: np.dtype[Any]) -> None:
         self._stem, self._dtype = stem, dtype
@@ -44,7 +44,7 @@ class TokenFile:
         return self.tokens * self._dtype.itemsize
 
     def add(self, tokens: Any) -> None:
-        """A document: whole numbers, in an array of one axis or a list."""
+        """Adds a document: whole numbers, in an array of one axis or a list."""
         given = np.asarray(tokens)
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
             _arguments.refuse("tokens", "whole numbers, in a list or an array of one axis", tokens)

@@ -1,4 +1,4 @@
-"""Documents of tokens, written for batches of rows."""
+"""The writer of token files, from which a Loader makes rows."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ _KIND = "millrace.TokenWriter 1"
 
 
 class TokenWriter:
-    """Writes documents as token files, of which ``Loader(uri, tokens=millrace.Tokens(2048, "pack"))`` makes rows.
+    """Writes documents as token files. ``Loader(uri, tokens=millrace.Tokens(2048, "pack"))`` makes rows from them.
 
         with millrace.TokenWriter("s3://bucket/corpus", dtype="uint16", about={"tokenizer": "gpt2"}) as writer:
             for text in texts:
                 writer.write([*tokenizer.encode(text), end_of_text])
 
-    The files are pairs of ``.bin`` and ``.idx``, which Megatron reads, too, and ``tokens.json``, which has the numbers of documents and tokens,
-    and ``about``. Until the body of ``with`` has ended, a mark refuses the place to readers. If it raises, or the program is killed, the next
-    writer there begins from the start. One process writes to a place; several write to folders of their own below one, which then is the data set.
+    The files are pairs of ``.bin`` and ``.idx``, which Megatron also reads, and ``tokens.json``, which has the numbers of documents and tokens,
+    and ``about``. Until the body of ``with`` has ended, a mark keeps readers away. If it raises, or the program is killed, the next writer of
+    the place begins from the start. One process writes to a place. Several processes write to folders of their own below one folder, which
+    then is the data set.
 
     Args:
         uri: An empty folder or prefix, or one that a writer has left incomplete.
-        dtype: That of the tokens as they are stored: ``"uint16"`` holds those of vocabularies of up to 65,536, ``"int32"`` and ``"int64"`` all others.
-        file_size: A file ends with the document at which it is this large, in bytes or as ``"1GiB"``.
-        about: Further members of ``tokens.json``, such as the tokenizer.
+        dtype: The type in which tokens are stored. ``"uint16"`` is enough for vocabularies of up to 65,536 tokens. All others need
+            ``"int32"`` or ``"int64"``.
+        file_size: The size of a file, in bytes or as ``"1GiB"``. A file ends with the document at which it has this size.
+        about: Further members of ``tokens.json``, such as the tokenizer. None: no further members.
 
     Raises:
-        AlreadyExistsError: Something else lies there.
+        AlreadyExistsError: The place holds something else.
     """
 
     def __init__(
@@ -59,7 +61,10 @@ class TokenWriter:
         Place(self.uri).begin({"kind": _KIND})
 
     def write(self, tokens: Any) -> None:
-        """One document: whole numbers, in a list or an array of one axis. It may be empty.
+        """Writes one document.
+
+        Args:
+            tokens: Whole numbers, in a list or an array of one axis. A document may be empty.
 
         Raises:
             InvalidArgumentError: A number does not fit into ``dtype``. The document is not written.
@@ -82,7 +87,7 @@ class TokenWriter:
             self._files += 1
 
     def close(self) -> None:
-        """Writes the rest. The data set can be read from now on."""
+        """Writes the rest. From now on, the data set can be read."""
         if self._closed:
             return
         if self.documents == 0:
@@ -99,7 +104,7 @@ class TokenWriter:
         Place(self.uri).end({**summary, **self._about})
 
     def discard(self) -> None:
-        """Ends without the rest: the place stays incomplete, until another writer begins there."""
+        """Ends without the rest. The place stays incomplete until another writer begins there."""
         self._closed = True
         if self._file is not None:
             self._file.discard()
@@ -117,7 +122,7 @@ class TokenWriter:
 
 
 class Place:
-    """Where token files are written: a mark refuses it to readers as long as it is not complete."""
+    """A place for token files. A mark keeps readers away until the place is complete."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -130,7 +135,7 @@ class Place:
         return [name for name, *_ in objects if name]
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A JSON object; None if there is none."""
+        """Returns a JSON object, or None if the file does not exist."""
         try:
             file = _core.ReadFile(self._uri + name)
         except NotFoundError:
@@ -142,15 +147,15 @@ class Place:
         finally:
             file.close()
         if not isinstance(value, dict):
-            raise MismatchError(f"{self._uri}{name} is not what Millrace writes there; choose an empty place")
+            raise MismatchError(f"{self._uri}{name} was not written by Millrace; choose an empty place")
         return value
 
     def begin(self, mark: dict[str, Any], keep: bool = False) -> None:
-        """``keep``: files of an earlier run with the same mark stay."""
+        """Writes the mark. With ``keep``, files of an earlier run with the same mark stay."""
         names, found = self.names(), self.read(MARK)
         if found is None and names:
             raise AlreadyExistsError(
-                f"{self._uri} holds {names[0]!r} already; tokens need an empty place: choose another, or remove what is there"
+                f"{self._uri} holds {names[0]!r} already; tokens need an empty place: choose another, or remove its contents"
             )
         if found is not None and (found != mark if keep else found.get("kind") != mark["kind"]):
             raise AlreadyExistsError(f"{self._uri}: something else was begun there; end that, or choose an empty place")

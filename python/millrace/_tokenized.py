@@ -1,4 +1,4 @@
-"""Texts that become tokens when a Loader is made, once for each machine."""
+"""Texts become tokens when a Loader is made, once for each machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._tokens import Tokens
 
 
 def tokenized(data: Any, tokens: Any) -> Any:
-    """``data``, or the URI of the token files that are made of it."""
+    """Returns ``data``, or the URI of the token files that are made from it."""
     if not isinstance(tokens, Tokens) or tokens.tokenizer is None:
         return data
     if isinstance(data, (Dataset, Mix)):

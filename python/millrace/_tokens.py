@@ -13,18 +13,27 @@ _STORED = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int
 
 
 class Shape(NamedTuple):
-    """Of an array of a batch."""
+    """The shape and the type of an array of a batch, which :meth:`Loader.shapes` returns.
+
+        for shapes in loader.shapes():
+            print(shapes["image"].shape, shapes["image"].dtype)
+
+    ``shape``: the sizes of the dimensions. ``dtype``: the name of the type, such as ``"float32"``.
+    """
 
     shape: tuple[int, ...]
     dtype: str
 
 
 class Rows(TypedDict):
-    """What became of the documents, of one length of rows: an entry of :attr:`Loader.rows`.
+    """The rows of one length that were made from the documents: an entry of :attr:`Loader.rows`.
 
-    ``length``: tokens of a row. ``rows``, and the ``tokens`` in them, of ``documents`` different ones. ``fill``: the share of the places
-    that holds tokens; the rest is padding. ``truncated``: tokens that were left out (``long="truncate"``). ``empty``: documents without
-    tokens, which are in no row.
+        for rows in loader.rows:
+            print(rows["length"], rows["rows"], rows["fill"])
+
+    ``length``: the tokens of a row. ``rows``: the number of rows. ``tokens``: the tokens in them. ``documents``: the number of documents in
+    them. ``fill``: the share of places that hold tokens; the rest is padding. ``truncated``: tokens that were left out
+    (``long="truncate"``). ``empty``: documents without tokens, which are in no row.
     """
 
     length: int
@@ -37,39 +46,53 @@ class Rows(TypedDict):
 
 
 class Tokens:
-    """Tells a :class:`Loader` to deliver rows of tokens, of one length or of a few: ``Loader(data, tokens=Tokens(2048, "pack"))``.
+    """Makes a :class:`Loader` deliver rows of tokens, of one length or of a few.
+
+        loader = millrace.Loader("s3://bucket/corpus", batch_size=8, tokens=millrace.Tokens(2048, "pack"))
+        for batch in loader:
+            loss = model(batch["tokens"], batch["position_ids"], batch["segment_ids"])
 
     The samples of ``data`` are documents: sequences of Megatron's ``.bin``/``.idx`` pairs, pieces of arrays (``millrace index --tokens``), or
-    MDS samples with a column such as ``ndarray:int32``, or ``bytes`` (see ``stored``). Their lengths are in the index, so that the rows are worked
-    out from it alone, once; they are kept beside it. The same data and parameters make the same rows everywhere.
+    MDS samples with a column such as ``ndarray:int32`` or ``bytes`` (see ``stored``). Their lengths are in the index. So the rows are computed
+    from the index, once, and kept beside it. The same data and parameters make the same rows everywhere.
 
-    A batch has ``tokens`` ``[B, L]``, ``token_mask`` ``[B, L]`` (False for padding), ``row`` (the row's number), and ``sample`` and ``key`` of
-    the document that the row begins with. With ``"pack"``, and ``"stream"`` with ``documents``, also ``position_ids`` and ``segment_ids``, int32
-    ``[B, L]``: the token's place in its piece of a document, from 0, and which piece of the row it is of, from 1; both 0 for padding.
+    A batch has these entries, with B rows of L places:
+
+    | Entry | Type and shape | Content |
+    |---|---|---|
+    | ``tokens`` | int64 or int32 ``[B, L]`` | The tokens. |
+    | ``token_mask`` | bool ``[B, L]`` | False for padding. |
+    | ``position_ids`` | int32 ``[B, L]`` | The token's place in its piece of a document, from 0; 0 for padding. |
+    | ``segment_ids`` | int32 ``[B, L]`` | The number of the piece within the row, from 1; 0 for padding. |
+    | ``row`` | int64 ``[B]`` | The number of the row. |
+    | ``sample``, ``key`` | int64 ``[B]``, list of B strings | The document with which the row begins. |
+
+    ``position_ids`` and ``segment_ids`` exist with ``"pack"``, and with ``"stream"`` and ``documents``.
 
     Args:
-        length: Tokens of a row. For inputs and targets that are shifted by one, take one more.
-        layout: ``"pack"``: documents are fitted together, best fit, longest first, so that hardly anything is padded. ``"pad"``: one document
-            a row, the rest is padded. ``"stream"``: windows over the documents as they follow one another, in the order of the index;
-            only the last one is padded. ``"bucket"``: as ``"pad"``, and each document goes to the shortest of ``lengths`` that holds it.
-        lengths: Of ``"bucket"``, ascending, in place of ``length``.
-        batch_sizes: Of ``"bucket"``: rows of a batch of one rank, for each length; the Loader's ``batch_size`` does not count. All ranks
+        length: The tokens of a row. For inputs and targets that are shifted by one, take one more. None: with ``"bucket"``.
+        layout: ``"pack"``: several documents share a row, by best fit and longest first, so that there is hardly any padding. ``"pad"``: each
+            row has one document, and the rest is padding. ``"stream"``: rows are windows over the documents in the order of the index,
+            and only the last one is padded. ``"bucket"``: as ``"pad"``, and each document goes to the shortest of ``lengths`` that holds it.
+        lengths: For ``"bucket"``: the lengths of rows, ascending, in place of ``length``.
+        batch_sizes: For ``"bucket"``: the rows of a batch of one rank, for each length. The Loader's ``batch_size`` does not count. All ranks
             are in the same bucket at the same step.
-        documents: Of ``"stream"``: whether there are ``position_ids`` and ``segment_ids``.
-        long: Documents that are longer than a row (the longest): ``"split"`` into several, ``"truncate"``, or ``"refuse"``, an error with
-            the document's name. A stream is always split.
+        documents: For ``"stream"``. True: batches have ``position_ids`` and ``segment_ids``.
+        long: The rule for documents that are longer than a row (the longest one). ``"split"``: they are split into several. ``"truncate"``:
+            they are truncated. ``"refuse"``: an error names the document. A stream is always split.
         field: The field that holds the tokens.
-        stored: The type of the numbers in a field of bytes, such as a column ``bytes`` of MDS: ``"uint16"`` or ``"int64"``, for instance.
-            None: the field says its type itself.
-        dtype: Of ``tokens``: ``"int64"``, or ``"int32"``.
+        stored: The type of the numbers in a field of bytes, such as a column ``bytes`` of MDS: for example ``"uint16"`` or ``"int64"``. None:
+            the field has a type of its own.
+        dtype: The type of ``tokens``: ``"int64"`` or ``"int32"``.
         pad: The token for padding.
-        tokenizer: ``data`` is the URI of texts, as ``millrace.pack(..., tokenizer=)`` takes them, or a list: a ``tokenizer.json``, or a tokenizer of the
-            package ``tokenizers`` or a fast one of ``transformers``. The tokens are made once, by the first process of each machine, and kept in the cache
-            folder as token files. For workers, and for many machines, let ``millrace pack`` make them instead.
-        text_field, bos, eos: With ``tokenizer``, as of :func:`millrace.pack`.
+        tokenizer: A ``tokenizer.json``, a tokenizer of the package ``tokenizers``, or a fast one of ``transformers``. ``data`` is then the URI of
+            texts, or a list of URIs, as for ``millrace.pack(..., tokenizer=)``. The first process of each machine makes the tokens once,
+            and keeps them in the cache folder as token files. For workers, and for many machines, let ``millrace pack`` make them instead.
+            None: ``data`` has tokens.
+        text_field, bos, eos: With ``tokenizer``, as for :func:`millrace.pack`.
 
     Raises:
-        InvalidArgumentError: These make no sense together.
+        InvalidArgumentError: An option has no valid value, or contradicts another one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a transform makes of samples and batches."""
+"""Functions of samples and batches, and the random numbers that they get."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Transform = Callable[..., Any]
 
 
 def imported(name: str) -> Callable[..., Any]:
-    """The function of ``"module:function"``. InvalidArgumentError says why there is none."""
+    """Returns the function that ``"module:function"`` names. Raises InvalidArgumentError, with the reason, if there is none."""
     module, _, path = name.partition(":")
     if not module or not path:
         raise InvalidArgumentError(f"transform={name!r} names no function; write 'module:function'")
@@ -41,15 +41,17 @@ def imported(name: str) -> Callable[..., Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Seeds:
-    """The place on which random numbers depend: seed, epoch and sample, or the row's number for tokens; in a mix the place of the draw, too.
+    """The numbers on which random numbers depend: seed, epoch and sample, or the row's number for tokens.
 
-    In the first epoch of a staged loader, samples have no numbers, and their places in the epoch stand for them."""
+    In a mix, the position of the draw is also one of them. In the first epoch of a staged loader, samples do not have numbers, and their
+    positions in the epoch stand for them.
+    """
 
     seed: int
     rank: int
     world: int
     is_mix: bool
-    streams: int = 1  # of a trainer with workers: rows are those of one of so many parts of its batches
+    streams: int = 1  # in a worker: the number of parts of the trainer's batches; the rows are those of one part
     stream: int = 0
 
     def of(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> list[int]:
@@ -67,7 +69,7 @@ class Seeds:
         return [self.seed, epoch, number, int(batch["part"][row])] if "part" in batch else [self.seed, epoch, number]
 
     def _row_of_trainer(self, row: int, consumed: int) -> int:
-        # As StreamSteps::FirstRow: after a change of the world, a batch may begin at any position.
+        # This follows StreamSteps::FirstRow: after a change of the number of ranks, a batch may begin at any position.
         first = consumed + (self.rank - consumed) % self.world
         turn = (first - self.rank) // self.world % self.streams
         return (self.stream - turn) % self.streams + self.streams * row
@@ -81,7 +83,7 @@ def _takes_rng(function: Transform) -> bool:
 
 
 class SampleTransform:
-    """The transform as it is called: with its random numbers, and with what it returns checked. Fit for other processes."""
+    """Calls the transform with its random numbers, and checks its result. It can be sent to other processes."""
 
     def __init__(self, function: Transform, to_torch: bool) -> None:
         self._function = function
@@ -89,7 +91,7 @@ class SampleTransform:
         self._to_torch = to_torch
 
     def __call__(self, sample: dict[str, Any], seeds: list[int], name: str) -> dict[str, Any]:
-        """``sample`` has numpy's arrays. ``name`` is that of errors."""
+        """Applies the transform. ``sample`` has numpy's arrays, and ``name`` names the sample in errors."""
         own_key = sample[KEY]
         if self._to_torch:
             sample = {key: to_tensor(value) for key, value in sample.items()}
@@ -118,7 +120,7 @@ class SampleTransform:
 
 
 def to_tensor(value: Any) -> Any:
-    """An array as a tensor over the same memory; anything else, and types that torch does not have, as they are."""
+    """Returns an array as a tensor over the same memory. Other values, and types that torch does not have, stay the same."""
     if not isinstance(value, np.ndarray):
         return value
     import torch
@@ -130,7 +132,7 @@ def to_tensor(value: Any) -> Any:
 
 
 class Work:
-    """What is done to the batches of a loader. Called by several threads."""
+    """The work on the batches of a loader. Several threads call it."""
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class Work:
         self._batch_rng = batch_transform is not None and _takes_rng(batch_transform)
         self._padding: dict[
             str, Callable[[int], Any]
-        ] = {}  # columns of a batch without samples, as the others have them
+        ] = {}  # the columns for a batch without samples, as other batches have them
 
     @property
     def has_functions(self) -> bool:
@@ -161,11 +163,11 @@ class Work:
 
     @property
     def by_row(self) -> bool:
-        """Whether rows are worked on one by one, by several threads."""
+        """True if several threads work on single rows."""
         return self.transform is not None or self._join is not None
 
     def row(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> Any:
-        """What becomes of one sample."""
+        """Returns the result for one sample."""
         sent = batch[_remote_rows.ENTRY][row] if _remote_rows.ENTRY in batch else b""
         if sent:
             return _remote_rows.decode(sent)
@@ -177,7 +179,7 @@ class Work:
     def arguments(
         self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int
     ) -> tuple[dict[str, Any], list[int], str]:
-        """With which the transform is called for one sample."""
+        """Returns the arguments with which the transform is called for one sample."""
         sample: dict[str, Any] = {KEY: batch[KEY][row]}
         for name, column in batch.items():
             if name == _remote_rows.ENTRY:
@@ -187,7 +189,7 @@ class Work:
         return sample, self._seeds.of(batch, row, epoch, consumed), self.name_of(batch, row)
 
     def batch(self, batch: dict[str, Any], rows: list[Any], epoch: int, consumed: int) -> Any:
-        """What the program gets. ``rows``: what became of the samples, those that are not padding; empty without a transform."""
+        """Returns the batch for the program. ``rows`` are the results for samples that are not padding. They are empty without a transform."""
         if self._join is not None:
             return self._transform_batch(self._joined(self._join, batch, rows), batch, epoch, consumed)
         made = batch
@@ -197,13 +199,13 @@ class Work:
                 if rows
                 else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
             )
-            # Copies, so that the memory of the untransformed batch is free at once.
+            # These are copies, so that the memory of the batch before the transform is free at once.
             own = {name: batch[name] for name in _OF_BATCH if name in batch}
             made.update(
                 (name, column.copy() if isinstance(column, np.ndarray) else column) for name, column in own.items()
             )
         result = {name: self._to_output(column) for name, column in made.items()}
-        if self._to_torch and not self.by_row:  # lists of arrays, which no function has made
+        if self._to_torch and not self.by_row:  # lists of arrays that do not come from a function
             for name, column in result.items():
                 if isinstance(column, list) and any(isinstance(value, np.ndarray) for value in column):
                     result[name] = [to_tensor(value) for value in column]

@@ -1,4 +1,4 @@
-"""A process that transforms samples for a Loader: what runs in it."""
+"""The program of a process that transforms samples for a Loader."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ._errors import TransformError
 from ._transform import SampleTransform
 
 MESSAGE = struct.Struct("<qqqq")
-"""Kind, number of the block, and the place in it of what the message is about. Each is one packet."""
+"""A message has a kind, the number of a block, and a place in the block. Each message is one packet."""
 TASK, FORGET, READY, UNREADABLE, DONE, DONE_AND_KEPT = range(6)
 
 
 def serve(connection: socket.socket, transform: SampleTransform | bytes, parent: int) -> None:
-    """The main function. ``transform``: pickled, but in a process that was forked."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
+    """The main function. ``transform`` is pickled, except in a process that was forked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C, and ends this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     try:
@@ -37,7 +37,7 @@ def serve(connection: socket.socket, transform: SampleTransform | bytes, parent:
         connection.send(MESSAGE.pack(UNREADABLE, 0, 0, 0) + f"{type(error).__name__}: {error}".encode()[:4000])
         return
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)  # parallel are the processes
+        sys.modules["torch"].set_num_threads(1)  # the processes run in parallel
     try:
         connection.send(MESSAGE.pack(READY, 0, 0, 0))
         _answer(connection, function)
@@ -46,7 +46,7 @@ def serve(connection: socket.socket, transform: SampleTransform | bytes, parent:
 
 
 def end_with(parent: int) -> None:
-    """The process ends at once when its parent has, even if it was killed, and whatever the process is at."""
+    """Makes the process end at once when its parent has ended, even if the parent was killed, and in the middle of any work."""
     poll = select.poll()
     own = parent_process()
     if own is not None:
@@ -83,7 +83,10 @@ def _answer(connection: socket.socket, function: SampleTransform) -> None:
 
 
 def _transform(block: Block, offset: int, size: int, function: SampleTransform) -> tuple[bool, tuple[int, int]]:
-    """The place of the results, and whether the transform has kept some of what it was given, so that the block is not to be used again."""
+    """Transforms the samples of a task. Returns True if the transform has kept some of its input, and the place of the results.
+
+    If it has kept some, the block must not be used again.
+    """
     memory, lease = block.lease()
     samples = [read(memory, written) for written in pickle.loads(memory[offset : offset + size])]
     results: list[Any] = []
@@ -111,7 +114,7 @@ def _transform(block: Block, offset: int, size: int, function: SampleTransform) 
 
 
 def _seed_globals(seeds: list[int]) -> None:
-    """The global generators, which functions of torchvision and many others draw from, are this process's own."""
+    """Seeds the global generators, which torchvision's functions and many others use. This process has its own."""
     first, second = (int(state) for state in np.random.SeedSequence([*seeds, 2]).generate_state(2))
     random.seed(first << 32 | second)
     np.random.seed(first)
@@ -121,7 +124,7 @@ def _seed_globals(seeds: list[int]) -> None:
 
 def _unsendable(name: str, cause: Exception) -> TransformError:
     error = TransformError(
-        f"{name}: the transform returned what its process cannot send: {type(cause).__name__}: {cause}. Return arrays, tensors, numbers, "
+        f"{name}: the transform returned a value that its process cannot send: {type(cause).__name__}: {cause}. Return arrays, tensors, numbers, "
         "strings and what else pickle takes"
     )
     error.__cause__ = cause
@@ -129,7 +132,7 @@ def _unsendable(name: str, cause: Exception) -> TransformError:
 
 
 def _packed(error: BaseException) -> tuple[list[bytes | None], str, str]:
-    """The error, its cause, the cause of that and so on, as far as they can be pickled; the message; and the traceback as text."""
+    """Returns the error and the chain of its causes, as far as they can be pickled, the message, and the traceback as text."""
     text = "".join(
         traceback.format_exception(
             type(error.__cause__ or error), error.__cause__ or error, (error.__cause__ or error).__traceback__
@@ -146,7 +149,7 @@ def _packed(error: BaseException) -> tuple[list[bytes | None], str, str]:
 def _pickled(error: BaseException) -> bytes | None:
     try:
         data = pickle.dumps(error)
-        pickle.loads(data)  # fails for those whose constructors take more than they hand to Exception
+        pickle.loads(data)  # fails for classes whose constructors take more arguments than they pass to Exception
         return data
     except Exception:
         return None

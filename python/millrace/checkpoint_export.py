@@ -1,6 +1,7 @@
 """A checkpoint as one file that other programs read: ``millrace checkpoint export`` runs ``python -m millrace.checkpoint_export``.
 
-``out.pt`` is what ``torch.save`` writes, and ``torch.load(file, weights_only=True)`` reads it. ``out.safetensors`` holds the tensors alone.
+A file ``out.pt`` has the format of ``torch.save``, and ``torch.load(file, weights_only=True)`` reads it. A file ``out.safetensors`` has only
+the tensors.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def export_checkpoint(
     step: int | None = None,
     only: list[str] | None = None,
 ) -> int:
-    """Writes a checkpoint to a local file, which is whole or not there, and returns the step of the checkpoint.
+    """Writes a checkpoint to a local file, which appears only when it is complete.
 
         from millrace.checkpoint_export import export_checkpoint
 
@@ -40,17 +41,20 @@ def export_checkpoint(
     All bytes that are read are verified. The state must fit into memory.
 
     Args:
-        uri: Where :class:`millrace.Checkpoints` has saved it.
+        uri: The place where :class:`millrace.Checkpoints` has saved it.
         file: A name that ends with ``.pt``, ``.pth`` or ``.safetensors``. A file of safetensors names tensors by their keys, joined by dots
-            (``model.0.weight``; ``0.weight`` if ``only`` has one name), and leaves out what is no tensor.
-        step: The checkpoint of this step. None: the newest.
-        only: The names of the items of the top that are wanted. None: all.
+            (``model.0.weight``; ``0.weight`` if ``only`` has one name), and leaves out all other values.
+        step: The step of the checkpoint. None: the newest one.
+        only: The names of the items of the top to write. None: all.
+
+    Returns:
+        The step of the checkpoint.
 
     Raises:
         NotFoundError: There is no checkpoint (of this step).
         DamagedDataError: Bytes are not those that were saved; another step may be whole.
-        InvalidArgumentError: The name of the file ends otherwise; the checkpoint holds pickles; there is no item that ``only`` names; or two tensors
-            would have one name.
+        InvalidArgumentError: The file has another extension; the checkpoint holds pickles; there is no item that ``only`` names; or two
+            tensors would have the same name.
     """
     path = pathlib.Path(file)
     if path.suffix not in (".pt", ".pth", ".safetensors"):
@@ -88,7 +92,7 @@ def _write_torch(state: Any, file: str) -> None:
 
 
 def _as_torch(value: Any, torch: Any) -> Any:
-    """Arrays and scalars of numpy as tensors and numbers, and frozensets as sets, which ``torch.load(weights_only=True)`` reads."""
+    """Converts arrays and scalars of numpy to tensors and numbers, and frozensets to sets, so that ``torch.load(weights_only=True)`` reads them."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
     if isinstance(value, np.generic):
@@ -104,7 +108,7 @@ def _as_torch(value: Any, torch: Any) -> Any:
 
 
 def _as_key(value: Any) -> Any:
-    """The same for what has to be hashable: a frozenset becomes a tuple."""
+    """Converts a value that must stay hashable: a frozenset becomes a tuple."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, (tuple, frozenset)):
@@ -124,7 +128,7 @@ def _write_tensors(state: Any, file: str) -> None:
         # A tensor under two names is written twice, since safetensors knows no shared memory.
         tensors[name] = tensor.contiguous().clone()
     if not tensors:
-        raise InvalidArgumentError("there is no tensor in what is to be exported; a .pt file holds other values, too")
+        raise InvalidArgumentError("the exported state has no tensors; a .pt file holds other values, too")
     save_file(tensors, file, metadata={"format": "pt"})
 
 
@@ -144,12 +148,12 @@ def _tensors_of(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints what ``millrace checkpoint export`` does."""
+    """Runs ``millrace checkpoint export``, and prints its output."""
     parser = argparse.ArgumentParser(
         prog="python -m millrace.checkpoint_export",
         description="Writes a checkpoint to one file of torch.save (.pt, .pth) or of safetensors (.safetensors).",
     )
-    parser.add_argument("uri", help="where the checkpoints are")
+    parser.add_argument("uri", help="the place of the checkpoints")
     parser.add_argument("file", help="the file that is written: FILE.pt, FILE.pth or FILE.safetensors")
     parser.add_argument("--step", type=int, help="the checkpoint of this step, instead of the newest")
     parser.add_argument("--only", action="append", help="an item of the state that is wanted; may be given again")

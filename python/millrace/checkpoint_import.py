@@ -1,8 +1,8 @@
 """Checkpoints that other programs have written, as checkpoints of Millrace: ``millrace checkpoint cp`` runs ``python -m millrace.checkpoint_import``.
 
-It takes what ``torch.save``, ``torch.distributed.checkpoint`` (FileSystemWriter, S3StorageWriter) and safetensors (a file, or a folder of them as of Hugging
-Face) have written. What lies on S3 is first brought to a temporary folder (``TMPDIR``), since torch reads files. From there the tensors are mapped or read one at
-a time: the memory that an import takes is that of the largest tensor and 64 MiB.
+It reads files of ``torch.save``, folders of ``torch.distributed.checkpoint`` (FileSystemWriter, S3StorageWriter), and safetensors (a file, or a
+folder of files, as Hugging Face writes them). Files on S3 are first copied to a temporary folder (``TMPDIR``), since torch reads files. From
+there, tensors are mapped or read one at a time. So an import takes as much memory as the largest tensor, and 64 MiB.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ._foreign_json import parse_json
 
 __all__ = ["import_checkpoint"]
 
+# src/cli/checkpoint_change.cc has these endings and names, too (IsForeignFile, IsForeignFolder).
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 _METADATA = ".metadata"  # of torch.distributed.checkpoint
 _ENDING = ".safetensors"
@@ -42,29 +43,31 @@ def import_checkpoint(
     name: str = "model",
     allow_pickle: bool = False,
 ) -> None:
-    """Saves what another program has written as a checkpoint of Millrace: whole or not there, as if a training had saved it.
+    """Saves a checkpoint of another program as a checkpoint of Millrace. It appears only when it is complete.
 
         from millrace.checkpoint_import import import_checkpoint
 
         import_checkpoint("model.pt", "s3://bucket/run-7", step=1200)
         state = millrace.Checkpoints("s3://bucket/run-7").load(1200)
 
-    The destination is claimed: a training that saves there commits no more. An import that is killed leaves the checkpoints that there were; call it again.
+    The import claims the destination, so that a training that saves there cannot commit any more. If an import is killed, the earlier
+    checkpoints remain, and you can call it again.
 
     Args:
         source: A file of ``torch.save`` (``.pt``, ``.pth``, ``.bin``, ``.ckpt``, ``.pkl``) or ``.safetensors``; or a folder that
-            ``torch.distributed.checkpoint`` has written, or one of files of safetensors. On S3 or a file system.
-        uri: Where the checkpoint is saved.
-        step: Of which step it is.
-        keep: How many checkpoints remain there. None: all.
-        name: Which item of the state they become if there are only tensors at its top, as in ``torch.save(model.state_dict(), file)``.
-        allow_pickle: Whether to unpickle what is neither plain data nor a tensor. Whoever could write the source can then run any code in this
-            process. What is so read is pickled again.
+            ``torch.distributed.checkpoint`` has written, or a folder of files of safetensors. It is on S3 or a file system.
+        uri: The place where the checkpoint is saved.
+        step: The step of the checkpoint.
+        keep: The number of checkpoints that remain there. None: all.
+        name: The name of the item that gets the tensors, if the source has only tensors at its top. ``torch.save(model.state_dict(), file)``
+            writes such a file.
+        allow_pickle: True: unpickle values that are neither plain data nor tensors. Everyone who can write the source can then run any code
+            in this process. These values are pickled again.
 
     Raises:
         NotFoundError: There is no such source.
-        InvalidArgumentError: It is none of these; or it holds pickles, and ``allow_pickle`` is False.
-        DamagedDataError: It is cut off or damaged.
+        InvalidArgumentError: The source has another format; or it holds pickles, and ``allow_pickle`` is False.
+        DamagedDataError: The source is truncated or damaged.
     """
     given = _arguments.uri("source", source)
     step = _arguments.integer("step", step, least=0)
@@ -85,7 +88,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _local(source: str, scratch: pathlib.Path) -> pathlib.Path:
-    """The source as a file or folder of this machine."""
+    """Returns the source as a file or folder of this machine."""
     if "://" not in source or source.startswith("file://"):
         return pathlib.Path(source.removeprefix("file://"))
     if source.endswith((*_PICKLES, _ENDING)):
@@ -97,7 +100,7 @@ def _local(source: str, scratch: pathlib.Path) -> pathlib.Path:
     for key, *_ in found:
         path = scratch / key
         if not path.resolve().is_relative_to(scratch.resolve()):
-            raise InvalidArgumentError(f"{folder}{key} is no name of a file")
+            raise InvalidArgumentError(f"{folder}{key} is not the name of a file")
         path.parent.mkdir(parents=True, exist_ok=True)
         _core.copy_object(folder + key, str(path))
     return scratch
@@ -122,7 +125,7 @@ def _state_of(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
 
 
 def _of_safetensors(files: list[pathlib.Path]) -> dict[str, _tensors.Later]:
-    """Tensors whose bytes are those of the mapped files."""
+    """Returns tensors whose bytes are in the mapped files."""
     state: dict[str, _tensors.Later] = {}
     for file in files:
         for name, tensor in _tensors_of(file):
@@ -139,7 +142,9 @@ def _tensors_of(file: pathlib.Path) -> list[tuple[str, _tensors.Later]]:
     with file.open("rb") as opened:
         (length,) = struct.unpack("<Q", opened.read(8).ljust(8, b"\xff"))
         if length > min(size - 8, _MAX_HEADER_BYTES):
-            raise DamagedDataError(f"{file}: is no whole file of safetensors: its header would have {length} bytes")
+            raise DamagedDataError(
+                f"{file} is not a complete file of safetensors: its header would have {length} bytes"
+            )
         text = opened.read(length)
     begin = 8 + length
     data = np.memmap(file, np.uint8, "r", begin) if size > begin else np.empty(0, np.uint8)
@@ -174,7 +179,7 @@ def _of_torch(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
     if not allow_pickle:
         require_safe_loading(source)
     try:
-        # The tensors of the older format, which is no zip archive, come into memory.
+        # The older format is not a zip archive, and its tensors are read into memory.
         return torch.load(path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=not allow_pickle)
     except pickle.UnpicklingError as error:
         if allow_pickle:
@@ -205,17 +210,17 @@ def _of_dcp(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints what ``millrace checkpoint cp`` does."""
+    """Runs ``millrace checkpoint cp``, and prints its output."""
     parser = argparse.ArgumentParser(
         prog="python -m millrace.checkpoint_import",
-        description="Saves what another program has written as a checkpoint of Millrace.",
+        description="Saves a checkpoint of another program as a checkpoint of Millrace.",
     )
     parser.add_argument(
         "source",
         help="a file of torch.save or safetensors, or a folder of torch.distributed.checkpoint or of files of safetensors",
     )
-    parser.add_argument("uri", help="where the checkpoint is saved")
-    parser.add_argument("--step", type=int, default=0, help="of which step it is (default 0)")
+    parser.add_argument("uri", help="the place where the checkpoint is saved")
+    parser.add_argument("--step", type=int, default=0, help="the step of the checkpoint (default 0)")
     parser.add_argument("--keep", type=int, default=0, help="how many checkpoints remain there; 0: all")
     parser.add_argument(
         "--name", default="model", help="which item of the state they become if there are only tensors (default model)"
@@ -223,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--allow-pickle",
         action="store_true",
-        help="unpickle what is neither plain data nor a tensor; it can run any code",
+        help="unpickle values that are neither plain data nor tensors; they can run any code",
     )
     parser.add_argument("--json", action="store_true", help='one JSON object: {"step", "bytes", "uri"}')
     options = parser.parse_args(arguments)

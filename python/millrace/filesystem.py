@@ -1,7 +1,11 @@
 """Stores as an fsspec file system.
 
-``fsspec.open("millrace://bucket/key")``, ``pandas.read_parquet("millrace://bucket/table.parquet")`` and whatever else takes fsspec's URLs
-read and write through Millrace, which installs itself for that protocol. :func:`register` does the same for ``s3://`` in this process.
+    import millrace, pandas
+
+    table = pandas.read_parquet("millrace://bucket/table.parquet")
+
+Every program that takes fsspec's URLs, such as ``fsspec.open``, reads and writes ``millrace://bucket/key`` through Millrace. The package
+registers itself for that protocol. :func:`register` does the same for ``s3://`` in this process.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from ._files import open as open_file
 
 _readers = DaemonThreads(16)  # of cat_ranges
 _callers = DaemonThreads(64)  # of coroutines
-# What fsspec itself takes, or passes on.
+# These options are taken or forwarded by fsspec itself.
 _OF_FSSPEC = {
     "asynchronous",
     "batch_size",
@@ -37,7 +41,14 @@ _OF_FSSPEC = {
 
 
 def register(protocols: Iterable[str] = ("s3", "s3a")) -> None:
-    """Makes fsspec open URLs of these protocols through Millrace, in this process, whatever did so before."""
+    """Makes fsspec open URLs of these protocols through Millrace in this process. It replaces other file systems for them.
+
+        millrace.filesystem.register()
+        table = pandas.read_parquet("s3://bucket/table.parquet")
+
+    Args:
+        protocols: The names of the protocols.
+    """
     for protocol in protocols:
         fsspec.register_implementation(protocol, FileSystem, clobber=True)
 
@@ -49,15 +60,21 @@ def _joined(path: str, name: str) -> str:
 class FileSystem(AsyncFileSystem):  # type: ignore[misc]
     """Buckets and their objects as fsspec's files and folders.
 
-    A path is ``bucket/key``. Folders are what keys have before a slash: they appear with the first object below them and go with the
-    last one. Nothing is kept of listings. Objects appear whole, when they are closed; appending, and transactions, are not
+        files = millrace.filesystem.FileSystem()
+        print(files.ls("bucket/train"))
+        # Files are those of millrace.open.
+        with files.open("bucket/train/0.jpg") as file:
+            data = file.read()
+
+    A path is ``bucket/key``. A folder is the part of a key before a slash. It appears with the first object below it, and disappears with
+    the last one. Listings are not cached. An object appears when it is closed, with all of its bytes. Appending and transactions are not
     possible. Endpoint, region and credentials come from the usual AWS settings.
 
-    Methods block, and work after a fork. Their coroutines (``_cat_file``, ``_info``, ``_glob`` and so on), which fsspec's users call with
+    Methods block, and work after a fork. Their coroutines (``_cat_file``, ``_info``, ``_glob`` and so on), which users of fsspec call with
     ``asynchronous=True``, do the same in up to 64 threads.
 
     Args:
-        root: What stands before a path. ``"s3://"``; or the URI of a folder or prefix, for a file system that ends there.
+        root: The prefix of all paths: ``"s3://"``, or the URI of a folder or prefix, to which the file system is then limited.
 
     Raises:
         ValueError: Other options, such as ``key`` and ``client_kwargs`` of other file systems.
@@ -65,7 +82,7 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     protocol = ("millrace", "s3", "s3a")
     root_marker = ""
-    mirror_sync_methods = False  # those that block are no detour through a loop
+    mirror_sync_methods = False  # blocking methods do not take a detour through a loop
 
     def __init__(self, root: str = "s3://", **storage_options: Any) -> None:
         foreign = set(storage_options) - _OF_FSSPEC
@@ -81,7 +98,7 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     @property
     def loop(self) -> Any:
-        """fsspec's own, where programs that are not asynchronous run coroutines."""
+        """The event loop of fsspec, in which programs that are not asynchronous run coroutines."""
         return None if self.asynchronous else get_loop()
 
     # ---- Names
@@ -90,7 +107,7 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         return self._root + cast(str, self._strip_protocol(path))
 
     def _list(self, path: str, flat: bool, limit: int = 0) -> tuple[list[tuple[str, int, str, int]], list[str]]:
-        """What lies below a path: objects, and folders unless ``flat``, by what comes behind the path and a slash."""
+        """Returns the objects below a path, and its folders unless ``flat``. Names lack the path and the slash behind it."""
         if not path and self._root.endswith("://"):
             raise NotImplementedError(
                 f"the buckets of {self._root} are not listed here; give a bucket, such as {self._root}bucket"
@@ -138,7 +155,7 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         if maxdepth is not None or withdirs or not path:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
-        # In one listing, and not in one a folder.
+        # One listing returns all, in place of one listing for each folder.
         objects, _ = self._list(path, True)
         entries = [self._entry(path, found) for found in objects if found[0] and not found[0].endswith("/")]
         if not entries:
@@ -190,7 +207,15 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
             file.close()
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        """The bytes of one object, or of several by their paths, which are read together."""
+        """Returns the bytes of one object, or a dict from paths to the bytes of several objects, which are read together.
+
+        Args:
+            path: A path, a pattern, or a list of paths.
+            recursive: True: all objects below the path.
+            on_error: ``"raise"``: an error is raised. ``"omit"``: the object is left out. ``"return"``: the exception takes the place of its
+                bytes.
+            kwargs: Options of fsspec.
+        """
         paths = self.expand_path(path, recursive=recursive)
         if len(paths) == 1 and isinstance(path, str) and paths[0] == self._strip_protocol(path):
             return self.cat_file(paths[0])
@@ -209,7 +234,15 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **kwargs: Any,
     ) -> list[Any]:
-        """Several ranges at a time."""
+        """Returns the bytes of several ranges, which are read at the same time.
+
+        Args:
+            paths: The path of each range.
+            starts, ends: The first byte of each range, and the byte after its last one. They are lists, or one number for all.
+            max_gap: It has no effect.
+            on_error: ``"return"``: an exception takes the place of the bytes. ``"raise"``: it is raised.
+            kwargs: They have no effect.
+        """
         starts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
         ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
         if len(starts) != len(paths) or len(ends) != len(paths):
@@ -271,7 +304,17 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         self._remove([self._strip_protocol(path)])
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Removes objects, by requests for many at a time. What does not exist is an error, as for files."""
+        """Removes objects, by requests for many objects at a time.
+
+        Args:
+            path: A path, a pattern, or a list of paths.
+            recursive: True: remove all objects below a folder.
+            maxdepth: The maximum depth of folders with ``recursive``. None: no limit.
+
+        Raises:
+            FileNotFoundError: A path does not exist.
+            IsADirectoryError: A path is a folder, and ``recursive`` is False.
+        """
         names = self.expand_path(path, recursive=recursive and maxdepth is not None, maxdepth=maxdepth)
         if recursive and maxdepth is None:
             self._remove([name for root in names for name in self._below(root)])
@@ -279,12 +322,12 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
             self._remove([name for name in names if self.info(name)["type"] == "file"])
         else:
             for name in names:
-                if self.info(name)["type"] != "file":  # what is wrong with it otherwise, info says
+                if self.info(name)["type"] != "file":  # info raises all other errors
                     raise IsADirectoryError(f"{name} is a folder; remove it with recursive=True")
             self._remove(names)
 
     def _below(self, path: str) -> list[str]:
-        """All objects below a folder, with the marks of empty ones; or the one of that name."""
+        """Returns all objects below a folder, including the marks of empty folders, or the object of that name."""
         objects, _ = self._list(path, True)
         if objects:
             return [f"{path}/{found[0]}" if path else found[0] for found in objects]
@@ -294,13 +337,13 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         _core.remove_objects([self._root + path for path in paths])  # the mark of a folder keeps its slash
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
-        """Does nothing: a folder appears with the first object in it. Buckets are made by other tools."""
+        """Does nothing: a folder appears with the first object in it. Use other tools to make buckets."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Does nothing, as :meth:`mkdir`."""
+        """Does nothing, like :meth:`mkdir`."""
 
     def rmdir(self, path: str) -> None:
-        """Does nothing: a folder goes with the last object in it."""
+        """Does nothing: a folder disappears with the last object in it."""
 
     # ---- For loops
 
@@ -347,7 +390,7 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         await _callers.call(self.rm, path, recursive, maxdepth)
 
     async def open_async(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
-        """A file whose ``read``, ``write`` and ``close`` are coroutines. What is written appears when it is closed."""
+        """Opens a file whose ``read``, ``write`` and ``close`` are coroutines. Written data appear when the file is closed."""
         if mode not in ("rb", "wb"):
             raise ValueError(f"mode {mode!r}: objects are read, or written whole; use 'rb' or 'wb'")
         path = self._strip_protocol(path)

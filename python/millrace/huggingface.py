@@ -2,13 +2,15 @@
 
     import millrace.huggingface
 
+    # The fields have the names that the model takes.
     train = millrace.Loader("s3://bucket/train", batch_size=64, last="drop", seed=1,
                             fields={"pixel_values": millrace.Image("jpg", 224, crop="random"), "labels": millrace.Label("cls")})
+    # The Trainer gets batches from the Loader.
     trainer = millrace.huggingface.Trainer(model=model, args=TrainingArguments("out"), train_dataset=train)
     trainer.train(resume_from_checkpoint=True)
 
-The Trainer needs the packages ``transformers`` and ``accelerate``, :func:`to_datasets` the package ``datasets``; each is imported when it is first
-needed.
+The Trainer needs the packages ``transformers`` and ``accelerate``, and :func:`to_datasets` needs the package ``datasets``. Each is imported when
+it is first needed.
 """
 
 from __future__ import annotations
@@ -52,19 +54,26 @@ def to_datasets(
     epoch: int = 0,
     num_shards: int | None = None,
 ) -> Any:
-    """The samples of a data set as a ``datasets.IterableDataset``, which reads them through Millrace.
+    """Returns the samples of a data set as a ``datasets.IterableDataset``, which reads them through Millrace.
 
-    An example is a dict of the sample's fields, as :meth:`millrace.Dataset.read` types them (images are bytes), and of its key, ``"key"``. All that
-    such a data set can do works: ``map``, ``shuffle``, ``with_format``, ``split_dataset_by_node``, workers of a ``DataLoader``, ``state_dict()`` and
-    ``load_state_dict()``. After a resume up to one shard of samples is read again.
+        examples = millrace.huggingface.to_datasets("s3://bucket/train", shuffle="window", seed=1)
+        for example in examples.take(3):
+            print(example["key"])
+
+    An example is a dict of the sample's fields and its key, ``"key"``. Values have the types of :meth:`millrace.Dataset.read`, so that images
+    are bytes. All operations of such a data set work: ``map``, ``shuffle``, ``with_format``, ``split_dataset_by_node``, workers of a
+    ``DataLoader``, ``state_dict()`` and ``load_state_dict()``. After a resume, up to one shard of samples is read again.
 
     Args:
-        data: A :class:`millrace.Dataset`, a URI, or several.
-        features: ``datasets.Features`` of the examples, such as ``Features({"jpg": Image(), "cls": Value("int64"), "key": Value("string")})``, with
-            which images are decoded. None: as their values are.
-        shuffle, seed, epoch: The order, as of a :class:`millrace.Plan`. To shuffle by ``datasets``' own means, leave ``"none"``.
-        num_shards: Pieces of that order, which nodes and workers share: a multiple of their number gives each equally many. None: of about
-            64 samples each, but at most 1,024.
+        data: A :class:`millrace.Dataset`, a URI, or a list of URIs.
+        features: ``datasets.Features`` of the examples, which also decode images, such as
+            ``Features({"jpg": Image(), "cls": Value("int64"), "key": Value("string")})``. None: they follow from the values.
+        shuffle, seed, epoch: The order, as for :class:`millrace.Plan`. To shuffle with the methods of ``datasets``, keep ``"none"``.
+        num_shards: The number of pieces of that order, which nodes and workers share. If it is a multiple of their number, each gets
+            equally many. None: pieces of about 64 samples, but at most 1,024 pieces.
+
+    Raises:
+        InvalidArgumentError: An option has no valid value. Other errors are those of :class:`millrace.Dataset`.
     """
     datasets: Any = importlib.import_module("datasets")
     dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
@@ -87,7 +96,7 @@ def to_datasets(
 
 
 class _Examples:
-    """The samples at some positions of an order. It is pickled to workers, which open the data set again."""
+    """The samples at some positions of an order. It is pickled for workers, which open the data set again."""
 
     def __init__(self, dataset: Dataset, shuffle: str, seed: int, epoch: int) -> None:
         self._dataset = dataset

@@ -1,4 +1,4 @@
-"""The checkpoints of Hugging Face's Trainer, kept on S3 or a shared folder as those of :class:`millrace.Checkpoints`."""
+"""The checkpoints of Hugging Face's Trainer, stored on S3 or in a shared folder like those of :class:`millrace.Checkpoints`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._errors import DamagedDataError, InvalidArgumentError
 from ._ranks import rank_and_world
 
 if TYPE_CHECKING:
-    # What is used of transformers' class: the package need not be there to check this one.
+    # These are the used parts of transformers' class, so that type checks work without the package.
     class _Base: ...
 else:
     from transformers import TrainerCallback as _Base
@@ -32,17 +32,21 @@ _ABANDONED_SECONDS = 24 * 3600  # no restore takes that long
 
 
 class CheckpointCallback(_Base):
-    """Takes each checkpoint that a Trainer has written to its local ``output_dir`` to S3 or a shared folder, and brings it back::
+    """Copies each checkpoint that a Trainer writes to its local ``output_dir`` to S3 or a shared folder, and restores it::
 
         saver = millrace.huggingface_checkpoints.CheckpointCallback("s3://bucket/run-7", keep=3)
         trainer = Trainer(model, arguments, train_dataset=data, callbacks=[saver])
         trainer.train(resume_from_checkpoint=saver.restore(arguments.output_dir))
 
-    There, a checkpoint is whole or not there, verified, and a process that is believed dead cannot commit one (docs/checkpoints.md). The files
-    are kept as they are, in ``files.safetensors``. Rank 0 saves, when all ranks have written theirs; the folder must be one for all ranks.
+    There, a checkpoint is complete and verified, or it does not exist, and a process that is believed dead cannot commit one
+    (docs/checkpoints.md). The files are stored unchanged, in ``files.safetensors``. Rank 0 saves when all ranks have written their files, so
+    all ranks must use the same folder.
 
     Args:
-        uri, keep, keep_every: As of :class:`millrace.Checkpoints`.
+        uri, keep, keep_every: As for :class:`millrace.Checkpoints`.
+
+    Raises:
+        InvalidArgumentError: An argument has no valid value.
     """
 
     def __init__(
@@ -51,7 +55,7 @@ class CheckpointCallback(_Base):
         self._checkpoints = Checkpoints(uri, keep=keep, keep_every=keep_every, rank=0)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The Trainer calls it on all ranks, when it has written a checkpoint."""
+        """Saves a checkpoint. The Trainer calls this method on all ranks when it has written one."""
         _barrier()
         if rank_and_world(None, None)[0] == 0:
             self._checkpoints.save(
@@ -59,18 +63,22 @@ class CheckpointCallback(_Base):
             )
 
     def restore(self, output_dir: str | os.PathLike[str], step: int | None = None) -> str | None:
-        """Brings a checkpoint into ``output_dir``, whole or not at all. With several ranks, rank 0 of those that share the folder restores, all
-        meet at a barrier, and rank 0 broadcasts the path to them (docs/checkpoints.md).
+        """Copies a checkpoint into ``output_dir``. Its folder appears only when it is complete.
 
-        A folder of that checkpoint that is there already stays if its files are the same, and else is replaced. Restores that run at the same
-        time do not disturb each other.
+        With several ranks, call it on rank 0 of the ranks that share the folder. Then all ranks meet at a barrier, and rank 0 broadcasts the
+        path (docs/checkpoints.md). If a folder of that checkpoint exists already, it stays if its files are equal. Otherwise it is
+        replaced. Several restores may run at the same time.
 
         Args:
-            output_dir: That of the TrainingArguments.
-            step: Which one. None: the newest.
+            output_dir: The ``output_dir`` of the TrainingArguments.
+            step: The step of the checkpoint. None: the newest one.
 
         Returns:
             Its folder, for ``train(resume_from_checkpoint=...)``; None if there is no checkpoint.
+
+        Raises:
+            NotFoundError: There is no checkpoint of this step.
+            DamagedDataError: Bytes are not those that were saved.
         """
         step = self._checkpoints.latest() if step is None else _arguments.integer("step", step, least=0)
         if step is None:
@@ -79,7 +87,7 @@ class CheckpointCallback(_Base):
         _remove_abandoned(target.parent)
         partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
         try:
-            # With the room that each file takes, so that it is read straight to its place.
+            # Each file gets its size first, so that it is read directly into its place.
             sizes = _sizes(self._checkpoints, step)
             files = {name: _new_file(partial / _checked(name), size) for name, size in sizes.items()}
             self._checkpoints.load(step, into={"files": files})
@@ -93,7 +101,7 @@ class CheckpointCallback(_Base):
 
 
 def _remove_abandoned(folder: pathlib.Path) -> None:
-    """What killed restores have left."""
+    """Removes folders that killed restores have left."""
     for partial in folder.glob(".checkpoint-*.part"):
         with contextlib.suppress(FileNotFoundError):  # another process removes it
             if time.time() - partial.stat().st_mtime > _ABANDONED_SECONDS:
@@ -101,7 +109,7 @@ def _remove_abandoned(folder: pathlib.Path) -> None:
 
 
 def _put_in_place(partial: pathlib.Path, target: pathlib.Path) -> None:
-    """Others may do the same at the same time."""
+    """Moves a restored folder to its place. Other processes may do the same at the same time."""
     replaced = partial.with_name(f".replaced{partial.name}")
     while True:
         try:
@@ -140,7 +148,7 @@ def _files(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
 
 
 def _mapped(folder: pathlib.Path) -> dict[str, Any]:
-    """The contents of its files, which are not read before they are sent."""
+    """Returns the contents of the files of a folder. They are mapped, so that they are read only when they are sent."""
     if not folder.is_dir():
         raise InvalidArgumentError(
             f"{folder} is not there, although the Trainer has saved it; give all ranks one output_dir"
@@ -152,7 +160,7 @@ def _mapped(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _sizes(checkpoints: Checkpoints, step: int) -> dict[str, int]:
-    """Of the files of a checkpoint, by name."""
+    """Returns the sizes of the files of a checkpoint, by name."""
     found = checkpoints.describe(step)
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
         raise InvalidArgumentError(f"{checkpoints.uri}: step {step} was not saved by a CheckpointCallback")
@@ -162,7 +170,7 @@ def _sizes(checkpoints: Checkpoints, step: int) -> dict[str, int]:
 def _checked(name: str) -> str:
     parts = pathlib.PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
-        raise DamagedDataError(f"the checkpoint names a file {name!r}, which would lie elsewhere")
+        raise DamagedDataError(f"the checkpoint names a file {name!r}, which would be elsewhere")
     return name
 
 

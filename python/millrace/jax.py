@@ -1,13 +1,16 @@
-"""Batches as arrays of JAX: what ``millrace.Loader(device="jax")``, or a device or sharding of JAX in its place, delivers.
+"""Batches as arrays of JAX. ``millrace.Loader`` delivers them with ``device="jax"``, or with a device or sharding of JAX.
 
-    loader = millrace.Loader(uri, device="jax")                                       # on the first device of this process
+    # On the first device of this process:
+    loader = millrace.Loader(uri, device="jax")
+    # On another device:
     loader = millrace.Loader(uri, device=jax.devices()[1])
-    loader = millrace.Loader(uri, device=NamedSharding(mesh, PartitionSpec("data")),  # global arrays, over all devices of all processes
+    # Global arrays, over all devices of all processes:
+    loader = millrace.Loader(uri, device=NamedSharding(mesh, PartitionSpec("data")),
                              rank=jax.process_index(), world=jax.process_count())
 
-With a sharding, each array is the global one, of ``batch_size`` x world rows, those of process 0 first; its first axis is what a
-``PartitionSpec`` of one name divides. Lists, as ``key``, are those of this process. Integers of 64 bits have 32 on the device, unless JAX is
-told otherwise (``jax_enable_x64``). On a CPU, an array may be a view of the loader's memory, which it then keeps.
+With a sharding, each array is the global array of ``batch_size`` x world rows, beginning with those of process 0. A ``PartitionSpec`` of one
+name divides its first axis. Lists, such as ``key``, have the rows of this process. Integers of 64 bits become integers of 32 bits on the
+device, unless ``jax_enable_x64`` is set. On a CPU, an array may be a view of the loader's memory, which it then keeps in use.
 """
 
 from __future__ import annotations
@@ -30,15 +33,18 @@ def _finished(image: Any, constants: tuple[Any, Any] | None, kind: str) -> Any:
 
 
 class JaxDevice(Device):
-    """A device, or the devices of a sharding. Normalising is a computation of the program's thread, so that all processes of a job give
-    their devices the same work in the same order."""
+    """A device, or the devices of a sharding.
+
+    The program's thread starts the computation that normalizes images. So all processes of a job give their devices the same work in the
+    same order.
+    """
 
     normalises = True
     uses_torch = False
     fixed_shapes = True
 
     def __init__(self, target: Any) -> None:
-        """``target``: a ``jax.Device``, a ``jax.sharding.Sharding``, or None: the first device of this process."""
+        """Takes a ``jax.Device`` or a ``jax.sharding.Sharding``. None is the first device of this process."""
         self._target = jax.local_devices()[0] if target is None else target
         if not isinstance(self._target, (jax.Device, jax.sharding.Sharding)):
             raise InvalidArgumentError(f"device is {target!r}; of JAX it must be a device or a sharding")

@@ -5,8 +5,8 @@
     data = millrace.lightning.DataModule(train="s3://bucket/train", val="s3://bucket/val", batch_size=64, size=224, augment=True, seed=1)
     lightning.Trainer(max_epochs=90).fit(model, datamodule=data)
 
-It works with the packages ``lightning`` and ``pytorch_lightning``, whose classes differ: it takes the one that the program has imported, and
-``lightning`` if it has imported both or neither.
+It works with the packages ``lightning`` and ``pytorch_lightning``, whose classes differ. It uses the package that the program has imported. If
+the program has imported both or neither, it uses ``lightning``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .transforms import CenterCrop, Normalize, Resize
 
 if TYPE_CHECKING:
 
-    class _Base:  # what is used of LightningDataModule: neither package needs to be there to check this one
+    class _Base:  # the used parts of LightningDataModule, so that type checks work without either package
         trainer: Any
 
 else:
@@ -56,23 +56,31 @@ _OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad
 
 
 class DataModule(_Base):
-    """A ``LightningDataModule`` whose data loaders are Millrace's, over data of which each may be missing.
+    """A ``LightningDataModule`` whose data loaders are those of Millrace.
 
-    **Resuming.** Checkpoints of the Trainer hold the position, and ``Trainer.fit(..., ckpt_path=...)`` goes on with the next sample, also in the
-    middle of an epoch, and with another number of devices or another batch size if the checkpoint is one of the end of an epoch.
+        data = millrace.lightning.DataModule(train="s3://bucket/train", val="s3://bucket/val", batch_size=64)
+        lightning.Trainer(max_epochs=90).fit(model, datamodule=data)
 
-    **Ranks** are those of the Trainer's strategy. Lightning adds no ``DistributedSampler``, since it knows these of torch's ``DataLoader`` only.
+    **Resuming.** Checkpoints of the Trainer hold the position. ``Trainer.fit(..., ckpt_path=...)`` continues with the next sample, also in the
+    middle of an epoch. If the checkpoint was saved at the end of an epoch, the number of devices and the batch size may differ.
 
-    **Epochs.** An epoch of the Trainer is one of the Loader. If ``limit_train_batches`` ends it early, the next one is whole again.
-    Validation, test and prediction begin at the first sample each time, and leave padding out: a batch has as many rows as samples, by which ``self.log``
-    weighs it. As with torch's ``DistributedSampler``, all ranks validate and test equally many samples: if their number does not divide the samples,
-    some of the first samples come twice. Prediction repeats none.
+    **Ranks** are those of the Trainer's strategy. Lightning does not add a ``DistributedSampler``, since it does that only for torch's
+    ``DataLoader``.
+
+    **Epochs.** An epoch of the Trainer is an epoch of the Loader. If ``limit_train_batches`` ends it early, the next epoch is whole again.
+    Validation, test and prediction begin at the first sample each time, and leave padding out. So a batch has as many rows as samples, and
+    ``self.log`` weighs it by them. As with torch's ``DistributedSampler``, all ranks validate and test equally many samples. If the number of
+    ranks does not divide the number of samples, some of the first samples come twice. Prediction does not repeat samples.
 
     Args:
-        train, val, test, predict: A :class:`millrace.Dataset`, a URI, several, or a :class:`millrace.Mix` each.
-        evaluation: Options of the loaders for val, test and predict where they differ from those of training. These are read in order and not
-            augmented if nothing else is said here. Images with transforms that augment need others here.
-        options: As of :class:`millrace.Loader`, for all of them.
+        train, val, test, predict: A :class:`millrace.Dataset`, a URI, a list of URIs, or a :class:`millrace.Mix`. None: the stage has no
+            data.
+        evaluation: Options of the loaders for val, test and predict that differ from those of training. By default their samples are read
+            in order and not augmented. If images have transforms that augment, other transforms are required here.
+        options: Options of :class:`millrace.Loader` for all stages.
+
+    Raises:
+        InvalidArgumentError: An option has no valid value, or images augment and ``evaluation`` has no transforms for them.
     """
 
     def __init__(
@@ -109,9 +117,9 @@ class DataModule(_Base):
         self._last: dict[str, Any] = {}  # of a training that has ended
 
     def train_dataloader(self) -> Loader:
-        """The same for as long as the Trainer's ``fit`` runs."""
+        """Returns the Loader of training, which stays the same while the Trainer's ``fit`` runs."""
         if self._train is None:
-            # A Trainer plans by the length of an epoch.
+            # A Trainer needs the length of an epoch for its schedule.
             self._train = Loader(self._of("train"), **{"start": "indexed", **self._ranks(), **self._options})
             if self._to_load is not None:
                 self._train.load_state_dict(self._to_load["train"])
@@ -128,29 +136,29 @@ class DataModule(_Base):
         return self._evaluate("predict")
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of training. The Trainer puts it into its checkpoints."""
+        """Returns the position of training. The Trainer stores it in its checkpoints."""
         if self._train is not None:
             return {"train": self._train.state_dict()}
         return self._last if self._to_load is None else self._to_load
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Training goes on from there. The Trainer calls this."""
+        """Sets the position from which training continues. The Trainer calls this."""
         trainer = self.trainer
         if trainer is not None and trainer.state.fn not in (None, "fit"):
             return  # it tests the model of a checkpoint
         if not isinstance(state, Mapping) or "train" not in state:
-            raise InvalidArgumentError("state must be what DataModule.state_dict() returned, a dict with 'train'")
+            raise InvalidArgumentError("state must be the result of DataModule.state_dict(), a dict with 'train'")
         if self._train is not None:
             self._train.load_state_dict(state["train"])
         else:
             self._to_load = dict(state)
 
     def setup(self, stage: str) -> None:
-        """The Trainer calls this before a stage begins."""
+        """Prepares a stage. The Trainer calls this before the stage begins."""
         self._close()  # what a run that has failed left
 
     def teardown(self, stage: str) -> None:
-        """The Trainer calls this when a stage has ended: its loaders are closed."""
+        """Closes the loaders of a stage. The Trainer calls this when the stage has ended."""
         self._close()
 
     def _close(self) -> None:
@@ -183,7 +191,10 @@ class DataModule(_Base):
         return data
 
     def _ranks(self) -> dict[str, Any]:
-        """Of the devices that share the data, as the Trainer counts them; nothing if the program says them itself, or there is no Trainer."""
+        """Returns rank and world of the devices that share the data, as the Trainer counts them.
+
+        The result is empty if the program gives them itself, or if there is no Trainer.
+        """
         if self.trainer is None or "rank" in self._options or "world" in self._options:
             return {}
         found = getattr(self.trainer.strategy, "distributed_sampler_kwargs", None) or {"rank": 0, "num_replicas": 1}
@@ -191,7 +202,7 @@ class DataModule(_Base):
 
 
 def _not_augmented(name: str, field: Any) -> Any:
-    """An image of training without its crop and flip. InvalidArgumentError: its transforms augment, and none are known in their place."""
+    """Returns an image of training without its crop and flip. If its transforms augment, it raises InvalidArgumentError."""
     if not isinstance(field, Image):
         return field
     for transform in field.transforms or ():
@@ -204,10 +215,10 @@ def _not_augmented(name: str, field: Any) -> Any:
 
 
 class Evaluation:
-    """The batches of a Loader from the first one on, as often as they are asked for: also after an iteration that was left early.
+    """The batches of a Loader. Each iteration begins with the first batch, also after an iteration that was left early.
 
-    They have no rows of padding. ``share``: the rows that this rank gets of an epoch, if not all that are no padding. ``repeats``: also those
-    that repeat a sample, so that all ranks have equally many.
+    Rows of padding are left out. ``share`` is the number of rows that this rank gets of an epoch; None means all rows that are not padding.
+    With ``repeats``, rows that repeat a sample are included, so that all ranks have equally many.
     """
 
     def __init__(self, loader: Loader, share: int | None = None, repeats: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Lightning's checkpoints, kept as those of :class:`millrace.Checkpoints`: whole or not there, verified, and not pickled."""
+"""Lightning's checkpoints, stored like those of :class:`millrace.Checkpoints`: complete, verified, and without pickles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from ._errors import InvalidArgumentError
 
 
 def _find_base() -> Any:
-    """Of ``lightning`` and ``pytorch_lightning``, whose classes differ, that which the program has imported, or that which is installed."""
+    """Returns the base class of the package that the program has imported, or else of the one that is installed.
+
+    The packages are ``lightning`` and ``pytorch_lightning``, whose classes differ.
+    """
     names = ["lightning.pytorch", "pytorch_lightning"]
     for name in sorted(names, key=lambda name: name not in sys.modules):
         if importlib.util.find_spec(name.split(".")[0]) is not None:
@@ -25,7 +28,7 @@ def _find_base() -> Any:
 
 
 if TYPE_CHECKING:
-    # What is used of Lightning's class: the package need not be there to check this one.
+    # These are the used parts of Lightning's class, so that type checks work without the package.
     class _Base:
         def teardown(self) -> None: ...
 else:
@@ -40,14 +43,18 @@ class CheckpointIO(_Base):
         trainer = Trainer(plugins=[millrace.lightning_checkpoints.CheckpointIO()], callbacks=[ModelCheckpoint("/data/run-7", save_last=True)])
         trainer.fit(model, ckpt_path="/data/run-7/last.ckpt")
 
-    What Lightning takes for a file, such as ``epoch=1-step=200.ckpt``, is then a folder with one checkpoint. If it is saved again, it is replaced as a
-    whole. ``millrace checkpoint verify`` checks it, and any tool reads its ``state_dict.safetensors``.
+    A name such as ``epoch=1-step=200.ckpt``, which is a file for Lightning, is then a folder with one checkpoint. If it is saved again, it is
+    replaced as a whole. ``millrace checkpoint verify`` checks it, and all tools for safetensors read its ``state_dict.safetensors``.
 
-    For paths that begin with ``s3://``, call ``millrace.filesystem.register()`` first: Lightning looks for what exists by fsspec.
+    For paths that begin with ``s3://``, call ``millrace.filesystem.register()`` first, since Lightning uses fsspec to look for files.
 
     Args:
-        allow_pickle: Whether what is neither plain data nor a tensor is pickled when it is saved, and unpickled when it is loaded: objects
-            among hyperparameters, for example. Whoever can write a checkpoint can then run any code in the process that loads it.
+        allow_pickle: True: pickle values that are neither plain data nor tensors when they are saved, and unpickle them when they are
+            loaded. An example is an object among hyperparameters. Everyone who can write a checkpoint can then run any code in the process
+            that loads it.
+
+    Raises:
+        InvalidArgumentError: A state holds such a value, and ``allow_pickle`` is False.
     """
 
     def __init__(self, *, allow_pickle: bool = False) -> None:
@@ -88,7 +95,7 @@ class CheckpointIO(_Base):
 
 
 def _plain(value: Any) -> Any:
-    """Lightning's own kinds of dicts, such as AttributeDict of hyperparameters, as dicts. Others are left alone."""
+    """Converts Lightning's own kinds of dicts, such as AttributeDict of hyperparameters, to dicts. Other values stay the same."""
     if isinstance(value, dict):
         made = {key: _plain(item) for key, item in value.items()}
         return (

@@ -1,8 +1,8 @@
-"""Devices, other nodes and collectives, for ``millrace doctor host``, which runs ``python -m millrace.preflight``.
+"""Checks of devices, other nodes and collectives, for ``millrace doctor host``, which runs ``python -m millrace.preflight``.
 
-Reads one JSON object from standard input: ``node`` (what reports call this machine), ``figures`` and ``failed`` (what the
-command has found already), ``min_bus_gbps``. Prints one: ``checks``, ``figures``, ``healthy`` (of all ranks), ``silent`` (another
-rank tells what was found). Which rank this is comes from the environment, as for :class:`millrace.Loader`.
+The program reads one JSON object from standard input: ``node`` (the name of this machine in reports), ``figures`` and ``failed`` (the results
+that the command has already), ``min_bus_gbps``. It prints one object: ``checks``, ``figures``, ``healthy`` (for all ranks), ``silent`` (another
+rank reports the results). The number of the rank comes from the environment, as for :class:`millrace.Loader`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPY_BYTES = 256 << 20
 
 
 def devices(torch: Any) -> list[Any]:
-    """Those that this process is going to use: that of its local rank, or all; and the CPU."""
+    """Returns the devices that this process is going to use: the device of its local rank, or all devices, and the CPU."""
     found = [torch.device("cpu")]
     accelerator = (
         torch.accelerator.current_accelerator()
@@ -48,7 +48,7 @@ def synchronise(torch: Any, device: Any) -> None:
 
 
 def check_device(torch: Any, device: Any) -> tuple[Check, dict[str, float]]:
-    """Multiplies matrices of small integers, whose product has one right answer, again and again for a while."""
+    """Multiplies matrices of small integers repeatedly for a while. Their product has one right answer."""
     name = f"device {device}"
     generator = torch.Generator().manual_seed(1)
     a, b = (torch.randint(-LARGEST, LARGEST + 1, (SIZE, SIZE), generator=generator) for _ in range(2))

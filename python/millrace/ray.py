@@ -1,16 +1,18 @@
-"""For Ray: workers of the data service as actors, one in each bundle of a placement group, on whichever nodes Ray has room.
+"""For Ray: workers of the data service as actors, one in each bundle of a placement group. Ray chooses the nodes.
 
     pool = millrace.ray.Workers(4, cpus=16, allow=["s3://bucket/train"])
+    # Addresses and secret of the workers, which can be pickled:
+    access = pool.access()
 
-    def train():                                                      # what TorchTrainer runs, on any node
+    # TorchTrainer runs this on any node:
+    def train():
         loader = millrace.Loader("s3://bucket/train", batch_size=256, **access.options())
 
-    access = pool.access()                                            # addresses and secret; can be pickled
-    ...
+    # At the end of the program:
     pool.close()
 
-Each actor runs ``millrace worker`` (with ``functions``: ``python -m millrace.worker``) on its node, and starts it again if it ends. Trainers go on without a worker that is lost, as
-docs/service.md says. The secret is made for this pool; rows are not encrypted.
+Each actor runs ``millrace worker`` on its node, or ``python -m millrace.worker`` with ``functions``, and starts it again if it ends. Trainers
+continue without a worker that is lost (docs/service.md). The secret is made for this pool. Rows are not encrypted.
 """
 
 from __future__ import annotations
@@ -44,32 +46,48 @@ _files_lock = threading.Lock()
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """What a trainer needs to reach the workers of a pool."""
+    """The data with which a trainer reaches the workers of a pool. :meth:`Workers.access` returns it. It can be pickled.
+
+        loader = millrace.Loader("s3://bucket/train", **access.options())
+
+    It has the addresses of the workers, and their secret.
+    """
 
     addresses: tuple[str, ...]
     token: str = dataclasses.field(repr=False)
 
     def options(self) -> dict[str, Any]:
-        """For :class:`millrace.Loader`: ``workers``, a :class:`millrace.Service` with their secret in a file of this process that ends with it."""
+        """Returns the options for :class:`millrace.Loader`: ``workers``, which is a :class:`millrace.Service`.
+
+        The secret is in a file of this process that disappears when the process ends.
+        """
         return {"workers": Service(list(self.addresses), token=_file_with(self.token))}
 
 
 class Workers:
-    """A pool of workers, which ends with :meth:`close`, with ``with``, or with the program.
+    """A pool of workers. It ends with :meth:`close`, at the end of ``with``, or with the program.
+
+        with millrace.ray.Workers(4, cpus=16, allow=["s3://bucket/train"]) as pool:
+            access = pool.access()
 
     Args:
-        count: How many.
-        cpus: CPUs of each, which Ray reserves for it, and threads that decode.
-        allow: URIs; the workers read at and below these, with the credentials of their nodes.
-        memory: Budget of each, as ``"8GiB"``. None: half of its node's memory.
-        cache: A folder on each node that keeps what is read, for later epochs and other trainers. Or a :class:`millrace.Cache`, with the size of each
-            worker's; one in memory is a part of ``memory``. It is not pinned. None: nothing is kept.
-        keep_decoded: Memory of each, beside ``memory``, for decoded batches that come again in each epoch, as those of an evaluation. Not with ``functions``.
-        functions: Modules of which trainers may have functions run on the workers, by ``Loader(transform="module:function")``; each node must be able to
-            import them. None: no functions are run.
-        strategy: Of the placement group: ``"SPREAD"``, ``"PACK"``, ``"STRICT_SPREAD"`` or ``"STRICT_PACK"``.
-        environment: Further variables for the workers, such as credentials.
-        timeout: Seconds in which Ray must have room for them.
+        count: The number of workers.
+        cpus: The number of CPUs that Ray reserves for each worker, and of its threads that decode.
+        allow: URIs. The workers read at and below these, with the credentials of their nodes.
+        memory: The budget of each worker, as ``"8GiB"``. None: half of the memory of its node.
+        cache: A folder on each node that keeps the bytes that are read, for later epochs and other trainers. Or a :class:`millrace.Cache`
+            with the size of each worker's cache. A cache in memory is a part of ``memory``. Caches are not pinned. None: no cache.
+        keep_decoded: Memory of each worker for decoded batches that come again in each epoch, such as those of an evaluation. It is not
+            part of ``memory``, and cannot be used with ``functions``. None: no such memory.
+        functions: Names of modules. Trainers may run their functions on the workers by ``Loader(transform="module:function")``, and each node
+            must be able to import them. None: workers do not run functions.
+        strategy: The strategy of the placement group: ``"SPREAD"``, ``"PACK"``, ``"STRICT_SPREAD"`` or ``"STRICT_PACK"``.
+        environment: Further environment variables for the workers, such as credentials. None: no further variables.
+        timeout: The time, in seconds, in which Ray must find room for the workers.
+
+    Raises:
+        InvalidArgumentError: An argument has no valid value.
+        UnavailableError: Ray did not find room for the workers in time.
     """
 
     def __new__(cls, *args: Any, **options: Any) -> Workers:
@@ -134,11 +152,11 @@ class Workers:
             raise
 
     def access(self) -> Access:
-        """For trainers, on whichever node."""
+        """Returns the data with which trainers on all nodes reach the workers."""
         return Access(self._addresses, self._token)
 
     def close(self) -> None:
-        """Ends the workers. May be called again."""
+        """Ends the workers. It may be called more than once."""
         for actor in self._actors:
             try:
                 ray.get(actor.close.remote(), timeout=30)
@@ -158,7 +176,7 @@ class Workers:
 
 
 class _Worker:
-    """The actor: `millrace worker` on its node, at an address that stays."""
+    """The actor. It runs ``millrace worker`` on its node, at an address that does not change."""
 
     def __init__(self, words: list[str], token: str, environment: dict[str, str]) -> None:
         self._words = [*words, "--token-file", _file_with(token)]
@@ -188,7 +206,7 @@ class _Worker:
             else [_commands.program(), "worker"]
         )
         command = [*program, "--listen", listen, *self._words]
-        # With the actor's process it ends, too, however that ends.
+        # The worker ends with the actor's process, for every kind of its end.
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -223,12 +241,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_parent() -> None:
-    # Between fork and exec: what is loaded here could wait for a lock that no thread gives back.
+    # This runs between fork and exec, where an import could wait for a lock that no thread releases.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _file_with(token: str) -> str:
-    """A file in the memory of this process that holds the secret: nothing of it stays, however the process ends."""
+    """Returns a file in the memory of this process that holds the secret. It disappears for every kind of end of the process."""
     with _files_lock:
         path = _files.get((os.getpid(), token))
         if path is None:

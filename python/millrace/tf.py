@@ -1,12 +1,17 @@
-"""For TensorFlow and Keras: a Loader as a ``tf.data.Dataset``, and a Keras callback that keeps its position.
+"""For TensorFlow and Keras: a Loader as a ``tf.data.Dataset``, and a Keras callback that stores its position.
 
-import keras, millrace.tf
+    import keras, millrace.tf
 
-loader = millrace.Loader("s3://bucket/train", batch_size=256, size=224, augment=True, seed=1, output="numpy")
-dataset = millrace.tf.dataset(loader).map(lambda batch: (batch["image"], batch["label"], batch["valid"]))
-positions = millrace.tf.PositionCallback(loader, "s3://bucket/run-7/positions.json", save_freq=500)
-backup = keras.callbacks.BackupAndRestore("/nvme/run-7", save_freq=500)
-model.fit(dataset, epochs=90, callbacks=[positions, backup])        # start it again after a kill: it goes on with the next sample
+    # The Loader becomes a data set of TensorFlow.
+    loader = millrace.Loader("s3://bucket/train", batch_size=256, size=224, augment=True, seed=1, output="numpy")
+    dataset = millrace.tf.dataset(loader).map(lambda batch: (batch["image"], batch["label"], batch["valid"]))
+    # The callback keeps the position beside the model.
+    positions = millrace.tf.PositionCallback(loader, "s3://bucket/run-7/positions.json", save_freq=500)
+    backup = keras.callbacks.BackupAndRestore("/nvme/run-7", save_freq=500)
+    # Start the program again after a kill: it continues with the next sample.
+    model.fit(dataset, epochs=90, callbacks=[positions, backup])
+
+The module needs the packages ``tensorflow`` and ``keras``.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
     tf: Any
     keras: Any
 
-    class _Callback:  # what is used of Keras: neither package needs to be there to check this one
+    class _Callback:  # the used parts of Keras, so that type checks work without the packages
         model: Any
         params: dict[str, Any]
 
@@ -43,24 +48,30 @@ else:
 
 __all__ = ["PositionCallback", "dataset"]
 
-_STATES_KEPT = 1024  # of batches that were delivered; tf.data may prefetch fewer than that
-_ENTRIES_KEPT = 100  # of a file of positions
+_STATES_KEPT = 1024  # states of delivered batches; tf.data may prefetch fewer than that
+_ENTRIES_KEPT = 100  # entries of a file of positions
 
 
 def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, restart: bool = False) -> Any:
-    """The batches of a Loader as a ``tf.data.Dataset`` of dicts of tensors, whose shapes are static but for the rows of the last batch.
+    """Returns the batches of a Loader as a ``tf.data.Dataset`` of dicts of tensors.
 
-    An iteration over it is one epoch of the Loader, or what is left of it, and its cardinality is ``len(loader)``. Arrays are not copied: tensors are views of the
-    Loader's memory, which counts what ``shuffle``, ``cache`` or a long ``prefetch`` hold. Nothing is prefetched here, since the Loader does that; so
-    ``loader.state_dict()`` is the position of what was received, unless the program adds ``prefetch``; :class:`PositionCallback` is exact with that, too.
+        dataset = millrace.tf.dataset(loader).map(lambda batch: (batch["image"], batch["label"]))
+        model.fit(dataset, epochs=90)
 
-    Elements have all that batches have whose shape and type are known: images, labels, ``valid``, ``sample``, tokens, and texts and keys as ``tf.string``. Of token
-    buckets, sides that differ are None; so is the number of rows with ``last="short"``, the Loader's default. With ``last="pad"`` weigh samples by ``valid``.
+    Shapes are static except for the rows of the last batch. An iteration is one epoch of the Loader, or the rest of it, and the cardinality is
+    ``len(loader)``. Arrays are not copied: tensors are views of the Loader's memory. Batches that ``shuffle``, ``cache`` or a long
+    ``prefetch`` hold count against its budget. The data set does not prefetch, since the Loader does. So ``loader.state_dict()`` is the
+    position after the received batches, unless the program adds ``prefetch``. :class:`PositionCallback` is exact with ``prefetch``, too.
+
+    Elements have all entries of batches whose shape and type are known: images, labels, ``valid``, ``sample``, tokens, and texts and keys as
+    ``tf.string``. With buckets of tokens, dimensions that differ are None. With ``last="short"``, which is the Loader's default, the number of
+    rows is None. With ``last="pad"``, weigh samples by ``valid``.
 
     Args:
-        loader: Made with ``output="numpy"`` or torch tensors.
-        signature: ``tf.TensorSpec`` by name, for a Loader with a transform, of which shapes are not known; or for some of the columns.
-        restart: Whether each iteration begins at the first sample of the first epoch, as validation should.
+        loader: A Loader with ``output="numpy"`` or with torch tensors.
+        signature: A ``tf.TensorSpec`` by name, for all or some of the entries. It is required for a Loader with a transform, whose shapes are
+            not known. None: shapes and types come from the Loader.
+        restart: True: each iteration begins at the first sample of the first epoch, as validation should.
 
     Raises:
         UnsupportedError: The Loader has a transform, and there is no ``signature``; or it has a ``device`` other than ``"cpu"``.
@@ -77,7 +88,7 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
         )
     specs = _signature(loader) if signature is None else dict(signature)
     feed = _Feed() if restart else _feeds.setdefault(loader, _Feed())
-    found = weakref.ref(loader)  # TensorFlow never lets go of the function that it gets
+    found = weakref.ref(loader)  # TensorFlow never releases the function that it gets
 
     def batches() -> Iterator[dict[str, Any]]:
         alive = found()
@@ -89,7 +100,7 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
 
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
-    # take() gives the cardinality; an epoch that is shorter, since it was resumed, ends as _Feed.batches says.
+    # take() gives the cardinality. A resumed epoch is shorter, and _Feed.batches ends it.
     made = (
         tf.data.Dataset.from_generator(batches, output_signature=specs).repeat().take(len(loader)).with_options(options)
     )
@@ -98,7 +109,7 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
 
 
 class _Feed:
-    """What was delivered to tf.data, which may be ahead of what the program has received from it: the states after the last batches."""
+    """The states after the last batches that were delivered to tf.data, which may be ahead of the program."""
 
     def __init__(self) -> None:
         self.delivered = 0
@@ -106,10 +117,10 @@ class _Feed:
         self._states: deque[State] = deque(
             maxlen=_STATES_KEPT
         )  # the last is that after the last batch that was delivered
-        self.is_over = False  # the epoch: what is asked for next is empty
+        self.is_over = False  # True: the epoch has ended, and the next request is empty
 
     def batches(self, loader: Loader, specs: Mapping[str, Any], restart: bool) -> Iterator[dict[str, Any]]:
-        """The rest of an epoch. ``repeat()`` asks for another one in the same iteration, and ends if that is empty."""
+        """Yields the rest of an epoch. ``repeat()`` asks for another one in the same iteration, and ends if it is empty."""
         if self.is_over:
             self.is_over = False
             return
@@ -129,13 +140,13 @@ class _Feed:
         self.is_over = self.delivered > before
 
     def begin(self, state: State) -> None:
-        """The Loader was set to another position."""
+        """Notes that the Loader was set to another position."""
         self.delivered = self.received = 0
         self._states.clear()
         self._states.append(state)
 
     def state(self, loader: Loader) -> State:
-        """After the last batch that was received."""
+        """Returns the state after the last batch that the program received."""
         ahead = self.delivered - self.received
         if ahead == 0:
             return loader.state_dict()
@@ -146,7 +157,7 @@ class _Feed:
         return self._states[-1 - ahead]
 
     def rewind(self, loader: Loader) -> None:
-        """What was prefetched and never received comes again."""
+        """Sets the Loader back, so that batches that were prefetched and never received come again."""
         if self.delivered != self.received:
             state = self.state(loader)
             loader.load_state_dict(state)
@@ -159,7 +170,7 @@ _feeds: weakref.WeakKeyDictionary[Loader, _Feed] = weakref.WeakKeyDictionary()
 def _signature(loader: Loader) -> dict[str, Any]:
     if loader._has_functions:
         raise UnsupportedError(
-            "what a transform makes of batches is not known ahead; name it: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
+            "the batches of a transform are not known ahead; name their types: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
         )
     specs: dict[str, Any] = {}
     fixed = loader._last != "short"
@@ -187,20 +198,28 @@ def _array(batch: Any, name: str) -> Any:
 
 
 class PositionCallback(_Callback):
-    """A Keras callback that keeps the position of a Loader beside the checkpoints that another callback writes, and finds it again.
+    """A Keras callback that stores the position of a Loader beside the checkpoints of another callback, and restores it.
 
-    Give it **before** ``BackupAndRestore`` or ``ModelCheckpoint`` and with the same ``save_freq``. Positions are kept by the number of steps of the optimizer, which
-    these save with the model: when training goes on, the position is that of the model that was loaded, whichever of the two files a kill left behind.
+        positions = millrace.tf.PositionCallback(loader, "s3://bucket/run-7/positions.json", save_freq=500)
+        backup = keras.callbacks.BackupAndRestore("/nvme/run-7", save_freq=500)
+        model.fit(dataset, epochs=90, callbacks=[positions, backup])
 
-    With ``BackupAndRestore`` nothing else is needed. After ``keras.models.load_model()``, call ``fit(..., initial_epoch=callback.restore(model))``. A model
-    that has not been trained begins at the Loader's own position.
+    Pass it **before** ``BackupAndRestore`` or ``ModelCheckpoint``, with the same ``save_freq``. Positions are stored by the number of steps of
+    the optimizer, which those callbacks save with the model. So when training continues, the position belongs to the loaded model, even if a
+    kill left only one of the two files up to date.
 
-    Keras says once "Your input ran out of data" when an epoch ends that was resumed in its middle: it is shorter, and the next one is whole.
+    With ``BackupAndRestore`` nothing else is needed. After ``keras.models.load_model()``, call ``fit(..., initial_epoch=callback.restore(model))``.
+    A model that has not been trained begins at the Loader's own position.
+
+    An epoch that was resumed in its middle is shorter. At its end Keras prints once "Your input ran out of data". The next epoch is whole.
 
     Args:
-        loader: That of the :func:`dataset` that ``fit`` gets.
-        path: The URI or path of the file of positions, a few KiB of JSON. The rank 0 writes it.
-        save_freq: ``"epoch"``, or after how many batches, as of ``keras.callbacks.ModelCheckpoint``.
+        loader: The Loader of the :func:`dataset` that ``fit`` gets.
+        path: The URI or path of the file of positions, which has a few KiB of JSON. Rank 0 writes it.
+        save_freq: ``"epoch"``, or a number of batches, as for ``keras.callbacks.ModelCheckpoint``.
+
+    Raises:
+        InvalidArgumentError: An argument has no valid value.
     """
 
     def __init__(self, loader: Loader, path: str | os.PathLike[str], save_freq: str | int = "epoch") -> None:
@@ -218,11 +237,20 @@ class PositionCallback(_Callback):
         self._unsaved = 0  # batches
 
     def state_dict(self) -> State:
-        """The position after the last batch that the model was trained on."""
+        """Returns the position after the last batch on which the model was trained."""
         return self._feed.state(self._loader)
 
     def restore(self, model: Any) -> int:
-        """Sets the Loader to where it was when ``model`` was saved; returns the epoch to go on with, for ``fit(initial_epoch=)``.
+        """Sets the Loader to the position at which ``model`` was saved.
+
+            model = keras.models.load_model("model.keras")
+            model.fit(dataset, epochs=90, initial_epoch=positions.restore(model), callbacks=[positions])
+
+        Args:
+            model: A model that was saved with the positions of this callback.
+
+        Returns:
+            The epoch with which training continues, for ``fit(initial_epoch=)``.
 
         Raises:
             MismatchError: The file has no position for this model.
@@ -250,14 +278,14 @@ class PositionCallback(_Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if not self._is_restored:
             at = self.restore(self.model)  # which BackupAndRestore has loaded by now
-            # Saved after the last batch of an epoch that Keras did not see the end of: nothing is left of it.
+            # The model was saved after the last batch of an epoch whose end Keras did not see. Nothing is left of that epoch.
             self._feed.is_over = at == epoch + 1 and self.params.get("steps") == len(self._loader)
         self._epoch_began, self._batch = self._feed.received, -1
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._unsaved += batch - self._batch
         self._batch = batch
-        # The last of several steps of one execution may lie beyond the end of the epoch.
+        # The last of several steps of one execution may be beyond the end of the epoch.
         self._feed.received = min(self._epoch_began + batch + 1, self._feed.delivered)
         if self._every and self._unsaved >= self._every:
             self._unsaved = 0
@@ -283,12 +311,12 @@ class PositionCallback(_Callback):
             return []
         except (ValueError, TypeError) as error:
             raise InvalidArgumentError(
-                f"{self._path} is no file of positions: {error}; name another, or remove it"
+                f"{self._path} is not a file of positions: {error}; name another, or remove it"
             ) from None
         return entries
 
 
 def _steps(model: Any) -> int:
-    """That the optimizer has made."""
+    """Returns the number of steps that the optimizer has made."""
     optimizer = getattr(model, "optimizer", None)
     return 0 if optimizer is None else int(keras.ops.convert_to_numpy(optimizer.iterations))

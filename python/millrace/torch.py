@@ -1,8 +1,8 @@
-"""For programs that keep torch's ``DataLoader``: its workers read samples, or whole objects, through Millrace.
+"""Classes for programs that keep torch's ``DataLoader``: its workers read samples, or whole objects, through Millrace.
 
-A :class:`millrace.Loader` does more with less CPU: it needs no workers, decodes natively and knows the order ahead.
+A :class:`millrace.Loader` does more with less CPU: it does not need workers, decodes natively, and knows the order ahead.
 
-``StorageWriter`` and ``StorageReader`` are for programs that save by ``torch.distributed.checkpoint``.
+``StorageWriter`` and ``StorageReader`` are for programs that save with ``torch.distributed.checkpoint``.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ __all__ = [
     "benchmark",
 ]
 
-_LARGE_BYTES = 8 << 20  # objects above this are read when somebody reads them
-_HELD_BYTES = 256 << 20  # of the others, how many bytes are fetched together
+_LARGE_BYTES = 8 << 20  # larger objects are read when the program reads them
+_HELD_BYTES = 256 << 20  # bytes of the other objects that are fetched together
 _CHUNK = 64  # samples that an IterableDataset reads at a time
 
-_ends_with_trainer = 0  # the process that does
+_ends_with_trainer = 0  # the process that ends when its trainer ends
 
 
 def __getattr__(name: str) -> Any:
@@ -76,10 +76,13 @@ Transform = Union[Callable[[Any], Any], None]
 
 
 class Object(io.RawIOBase):
-    """A whole object, in the shape that S3 Connector for PyTorch gives it: ``key``, ``read()``, seekable.
+    """A whole object with the interface of S3 Connector for PyTorch: ``key``, ``read()``, seekable.
 
-    ``uri`` and ``key`` (below the bucket or folder) name it; ``size`` is its bytes. Small objects of a batch are read together, ahead;
-    a large one is read when it is asked for, piece by piece. Pickling takes the contents along.
+        dataset = millrace.torch.MapDataset.from_prefix("s3://bucket/raw", objects=True)
+        print(dataset[0].key, len(dataset[0].read()))
+
+    ``uri`` and ``key`` (below the bucket or folder) name it, and ``size`` is its size in bytes. Small objects of a batch are read ahead
+    together. A large object is read when the program reads it, piece by piece. A pickle includes the contents.
     """
 
     def __init__(self, uri: str, key: str, data: bytes | None = None) -> None:
@@ -104,7 +107,11 @@ class Object(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        """``size`` bytes from where the last read ended, or all that are left."""
+        """Returns bytes from the end of the last read on.
+
+        Args:
+            size: The number of bytes. -1 and None: all remaining bytes.
+        """
         return self._opened().read(size)
 
     def readall(self) -> bytes:
@@ -146,10 +153,10 @@ class Object(io.RawIOBase):
 
 
 def _worker() -> Any:
-    """Torch's ``WorkerInfo`` in a worker of a DataLoader, which from now on ends when its trainer has; else None.
+    """Returns torch's ``WorkerInfo`` in a worker of a DataLoader, which from now on ends when its trainer ends. Elsewhere it returns None.
 
-    Torch's own watch asks whether the trainer is there, and then waits at the worker's end for its last batches to go through a pipe. If the
-    trainer was killed, nobody empties that, and batches of bytes that fill it keep the worker for good.
+    Torch's own watch checks that the trainer exists, but at its end the worker waits until its last batches have gone through a pipe. If the
+    trainer was killed, no process empties the pipe, and batches of bytes that fill it would keep the worker for ever.
     """
     global _ends_with_trainer
     worker = torch.utils.data.get_worker_info()
@@ -164,21 +171,23 @@ def _worker() -> Any:
 class MapDataset(_MapBase):
     """Samples, or whole objects, by number, for torch's ``DataLoader``.
 
-    ``dataset[i]`` is a sample: a dict of its fields, typed as :meth:`millrace.Dataset.read` has them (images are bytes), and its key as
-    ``"key"``. With ``objects=True`` it is an :class:`Object`. A ``DataLoader`` that batches asks for a batch at a time, whose
-    requests are in flight together, within each worker. Pickling keeps the URI and opens it again; so does a fork. So workers may
-    be forked, spawned or served by a fork server.
+        dataset = millrace.torch.MapDataset("s3://bucket/train", fields={"image": ("jpg", decode), "label": "cls"})
+        loader = torch.utils.data.DataLoader(dataset, batch_size=64, num_workers=8)
+
+    ``dataset[i]`` is a sample: a dict of its fields, and its key as ``"key"``. Values have the types of :meth:`millrace.Dataset.read`, so that
+    images are bytes. With ``objects=True`` it is an :class:`Object`. A ``DataLoader`` that batches asks for one batch at a time, and the
+    requests of a batch are in flight together, within each worker. A pickle keeps the URI and opens it again, and so does a fork. So
+    workers may be started by fork, by spawn, or by a fork server.
 
     Args:
         data: A :class:`millrace.Dataset` or its URI.
-        fields: Which fields, by their names in the samples: None for all, a list, or a dict from the name that the sample gets to a field, or to a
-            pair of a field and a function of its value: ``{"image": ("jpg", decode), "label": "cls"}``.
-        transform: A function of the sample (or object), whose result takes its place. With ``spawn`` it must be possible to pickle it.
+        fields: The wanted fields, by their names in the samples, as a list. Or a dict from names in the result to fields, or to pairs of a
+            field and a function of its value: ``{"image": ("jpg", decode), "label": "cls"}``. None: all fields.
+        transform: A function of the sample (or object), whose result takes its place. With ``spawn``, pickle must be able to store it. None:
+            samples stay as they are.
 
     Raises:
-        InvalidArgumentError: The data set has no field of that name.
-
-        The errors of :class:`millrace.Dataset`.
+        InvalidArgumentError: The data set has no field of that name. Other errors are those of :class:`millrace.Dataset`.
     """
 
     def __init__(
@@ -199,16 +208,27 @@ class MapDataset(_MapBase):
     def from_prefix(
         cls, uri: str | os.PathLike[str], *, objects: bool = False, fields: Fields = None, transform: Transform = None
     ) -> MapDataset:
-        """The samples of the data set at ``uri``; with ``objects=True`` all objects below it, in bytewise order of their keys."""
+        """Returns the samples of the data set at ``uri``, or all objects below it.
+
+        Args:
+            uri: The URI of the data set, or the prefix of the objects.
+            objects: True: whole objects, in bytewise order of their keys. False: samples.
+            fields, transform: As for the class. Objects have no fields.
+        """
         if not _arguments.flag("objects", objects):
             return cls(uri, fields=fields, transform=transform)
         if fields is not None:
-            raise InvalidArgumentError("fields are of samples; objects=True gives whole objects, which have none")
+            raise InvalidArgumentError("fields belong to samples; objects=True gives whole objects without fields")
         return cls._of(_Objects(_core.list_objects(_arguments.uri("uri", uri))), transform)
 
     @classmethod
     def from_objects(cls, uris: Iterable[str | os.PathLike[str]], *, transform: Transform = None) -> MapDataset:
-        """Whole objects, each given by its URI or path, in this order. Nothing is asked of the store until they are read."""
+        """Returns whole objects in the given order. No request is made before they are read.
+
+        Args:
+            uris: The URIs or paths of the objects.
+            transform: As for the class.
+        """
         if isinstance(uris, (str, bytes, os.PathLike)):
             raise TypeError(
                 "uris must be several URIs of objects, such as a list; of a prefix or folder use from_prefix"
@@ -224,14 +244,14 @@ class MapDataset(_MapBase):
         return made
 
     def __len__(self) -> int:
-        """Samples or objects."""
+        """Returns the number of samples or objects."""
         return len(self._source)
 
     def __getitem__(self, number: int) -> Any:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Several at once, which is what ``DataLoader`` asks for."""
+        """Returns several items at once. ``DataLoader`` calls this."""
         _worker()
         is_course = len(numbers) > 0 and isinstance(numbers[0], Place)
         fetched = self._reader().take(numbers) if is_course else self._source.fetch(numbers)
@@ -239,7 +259,7 @@ class MapDataset(_MapBase):
         return list(items) if self._transform is None else [self._transform(item) for item in items]
 
     def _reader(self) -> ReadAhead:
-        """This process's."""
+        """Returns the reader of this process."""
         ahead = self._ahead
         if ahead is None or ahead.process != os.getpid():
             worker = _worker()
@@ -256,15 +276,24 @@ class MapDataset(_MapBase):
 class IterableDataset(_IterableBase):
     """The samples of a data set in the order of a :class:`millrace.Plan`, for torch's ``DataLoader`` with or without workers.
 
+        dataset = millrace.torch.IterableDataset("s3://bucket/train", seed=1)
+        for epoch in range(10):
+            dataset.set_epoch(epoch)
+            for batch in torch.utils.data.DataLoader(dataset, batch_size=64, num_workers=8):
+                train_step(batch)
+
     Each sample comes once an epoch: rank r of W and its worker w of N take the positions that are r + W w modulo W N. Each reads ahead.
-    An iteration is of the epoch that :meth:`set_epoch` has set, which reaches workers that persist, too. Iterators have ``state_dict()`` and
-    ``load_state_dict()``, so that torchdata's ``StatefulDataLoader`` goes on with the next sample.
+    An iteration uses the epoch that :meth:`set_epoch` has set, also in persistent workers. Iterators have ``state_dict()`` and
+    ``load_state_dict()``, so that torchdata's ``StatefulDataLoader`` continues with the next sample.
 
     Args:
-        data, fields, transform: As of :class:`MapDataset`.
-        shuffle: As of :class:`millrace.Plan`.
-        seed: Of the shuffle.
-        rank, world: As of :class:`millrace.Loader`.
+        data, fields, transform: As for :class:`MapDataset`.
+        shuffle: As for :class:`millrace.Plan`.
+        seed: The seed of the shuffle.
+        rank, world: As for :class:`millrace.Loader`.
+
+    Raises:
+        InvalidArgumentError: An option has no valid value. Other errors are those of :class:`millrace.Dataset`.
     """
 
     def __init__(
@@ -291,11 +320,20 @@ class IterableDataset(_IterableBase):
 
     @classmethod
     def from_prefix(cls, uri: str | os.PathLike[str], **options: Any) -> IterableDataset:
-        """The samples of the data set at ``uri``."""
+        """Returns the samples of a data set.
+
+        Args:
+            uri: The URI of the data set.
+            options: The options of the class.
+        """
         return cls(uri, **options)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration, from 0. Without it each iteration is epoch 0 again."""
+        """Sets the epoch of the next iteration. Without it, each iteration is epoch 0 again.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         self._epoch[0] = _arguments.integer("epoch", epoch, least=0)
 
     def __iter__(self) -> Iterator[Any]:
@@ -309,7 +347,7 @@ class IterableDataset(_IterableBase):
 
 
 class _Iteration:
-    """What one worker of one rank takes of an epoch; its state is how much of that it has delivered."""
+    """The part of an epoch that one worker of one rank takes. Its state is the number of samples that it has delivered."""
 
     def __init__(self, dataset: IterableDataset) -> None:
         self._dataset = dataset
@@ -340,7 +378,7 @@ class _Iteration:
         except StopIteration:
             raise
         except BaseException:
-            self._begin(self._epoch, self._taken)  # a generator that has raised would tell of an end
+            self._begin(self._epoch, self._taken)  # a generator that has raised would report an end
             raise
         self._taken += 1
         transform = self._dataset._transform
@@ -359,24 +397,32 @@ class _Iteration:
         for what, meaning in (("data", "another data set"), ("parts", "another rank or number of ranks or workers")):
             if tuple(state[what]) != tuple(now[what]):
                 raise MismatchError(
-                    f"{self._dataset._dataset.uri}: the state is one of {meaning}; go on with those, or begin a new epoch"
+                    f"{self._dataset._dataset.uri}: the state is one of {meaning}; continue with those, or begin a new epoch"
                 )
         self._begin(int(state["epoch"]), int(state["taken"]))
 
 
 class Sampler(_SamplerBase):
-    """The order of a :class:`millrace.Plan` for a map-style data set: ``DataLoader(MapDataset(data), sampler=Sampler(plan), batch_size=256)``.
+    """The order of a :class:`millrace.Plan` for a map-style data set.
 
-    Yields the numbers within the plan's data of this rank's samples: positions r, r + W, r + 2 W and so on. Ranks get equally many. An
-    iteration is of the epoch of the plan, or the one that :meth:`set_epoch` has set. The numbers know which order they are of and where in it they
-    stand: a :class:`MapDataset` that gets them, in this process or in a worker, knows what it will be asked for next, and reads it ahead.
-    torchdata's ``StatefulDataLoader`` goes on with the next sample: it skips what it has seen, without reading it.
+        data = millrace.Dataset("s3://bucket/train")
+        sampler = millrace.torch.Sampler(data, seed=1)
+        loader = torch.utils.data.DataLoader(millrace.torch.MapDataset(data), sampler=sampler, batch_size=256)
+
+    It yields the numbers, within the plan's data, of this rank's samples: positions r, r + W, r + 2 W and so on. Ranks get equally many. An
+    iteration uses the epoch of the plan, or the epoch that :meth:`set_epoch` has set. Each number carries its order and its position in that
+    order. So a :class:`MapDataset` that gets the numbers knows the next samples, and reads them ahead, in this process or in a worker.
+    The ``StatefulDataLoader`` of torchdata continues with the next sample: it skips samples that it has seen, without reading them.
 
     Args:
-        plan: The order, of a data set or a number of items, not of a mix; or the data set or its URI, in the order that these say:
-        shuffle, seed, epoch: As of :class:`millrace.Plan`.
-        rank, world: As of :class:`millrace.Loader`.
-        last: If ranks do not divide the samples: ``"drop"`` leaves out up to W - 1 of them, ``"wrap"`` takes as many again from the beginning.
+        plan: A plan of a data set or of a number of items, but not of a mix. Or a data set or its URI, whose order the next options give.
+        shuffle, seed, epoch: As for :class:`millrace.Plan`.
+        rank, world: As for :class:`millrace.Loader`.
+        last: The rule if the number of ranks does not divide the number of samples. ``"drop"`` leaves out up to W - 1 samples. ``"wrap"``
+            repeats samples from the beginning instead.
+
+    Raises:
+        InvalidArgumentError: An option has no valid value.
     """
 
     def __init__(
@@ -402,7 +448,7 @@ class Sampler(_SamplerBase):
             _arguments.refuse("plan", "a millrace.Plan, a Dataset or a URI", plan)
         if isinstance(plan.data, Mix):
             raise UnsupportedError(
-                "a Sampler needs the plan of a Dataset; what a Mix draws is delivered by millrace.Loader(mix)"
+                "a Sampler needs the plan of a Dataset; millrace.Loader(mix) delivers the draws of a Mix"
             )
         self._plan = plan
         self._data: Dataset | int = plan.data
@@ -410,11 +456,15 @@ class Sampler(_SamplerBase):
         self._last = _arguments.choice("last", last, ("drop", "wrap"))
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration, from 0."""
+        """Sets the epoch of the next iteration.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         self._plan = self._plan.of_epoch(_arguments.integer("epoch", epoch, least=0))
 
     def __len__(self) -> int:
-        """Samples of this rank."""
+        """Returns the number of samples of this rank."""
         samples = len(self._plan)
         return samples // self._world if self._last == "drop" else -(-samples // self._world)
 
@@ -449,7 +499,7 @@ class _Samples:
         return self._dataset.read_many(numbers)
 
     def finish(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """With functions of the program, which therefore run in its own thread."""
+        """Applies functions of the program. Therefore it runs in the program's own thread."""
         return sample if self._fields is None else self._choose(sample, self._fields)
 
     def _choose(self, sample: dict[str, Any], fields: dict[str, tuple[str, Transform]]) -> dict[str, Any]:
@@ -486,7 +536,7 @@ class _Objects:
 
     def fetch(self, numbers: Iterable[int]) -> list[Any]:
         chosen = [self._objects[_arguments.integer("number", number)] for number in numbers]
-        # A size that is not known yet costs as much to ask for as a small object costs to read.
+        # A request for an unknown size costs as much as reading a small object.
         small = [n for n, (_, size, _) in enumerate(chosen) if 0 <= size <= _LARGE_BYTES]
         data: list[bytes | None] = [None] * len(chosen)
         while small:
@@ -506,7 +556,7 @@ def _shared(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _key_of(uri: str) -> str:
-    """Without the scheme and the bucket; a path as it is."""
+    """Returns a URI without the scheme and the bucket, or a path as it is."""
     scheme, found, rest = uri.partition("://")
     return rest.partition("/")[2] if found and scheme in ("s3", "mem") else rest or uri
 
@@ -533,7 +583,7 @@ def _chosen(fields: Any, dataset: Dataset) -> dict[str, tuple[str, Transform]]:
 
 
 def _ranks(dataset: Dataset | int) -> Callable[[Any], Any]:
-    """From numbers of the index to those within the data set, which may be a subset."""
+    """Returns the function from numbers of the index to numbers within the data set, which may be a subset."""
     if isinstance(dataset, int) or len(dataset) == dataset._native.indexed:
         return lambda numbers: numbers.tolist()
     samples = dataset.samples

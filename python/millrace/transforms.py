@@ -1,17 +1,22 @@
 """Transforms of images by torchvision's names, for ``millrace.Image(transforms=[...])``, and of whole batches, for ``batch_transform=``.
 
-Those of images run where images are decoded, in C++: cropping, resizing and normalising are one step with decoding. What they draw is a
-function of (seed, epoch, sample) and of their place in the list, so that it is the same for every number of threads, ranks and workers.
-Results are those of torchvision on PIL images. In this order:
+    from millrace.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop
 
-1. what says which part of the image becomes the output: :class:`Resize`, :class:`CenterCrop`, :class:`RandomResizedCrop`, with mirrors
-   anywhere between them: :class:`RandomHorizontalFlip`, :class:`RandomVerticalFlip`;
-2. what changes pixels: :class:`ColorJitter`, :class:`RandomGrayscale`, :class:`GaussianBlur`, :class:`RandAugment`,
-   :class:`TrivialAugmentWide`, and mirrors;
-3. :class:`Normalize`, :class:`RandomErasing`, each at most once, in either order.
+    augment = [RandomResizedCrop(224), RandomHorizontalFlip(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+    loader = millrace.Loader("s3://bucket/train", image=millrace.Image(transforms=augment))
 
-Masks and boxes that follow the image (``like=``) are cropped, mirrored, sheared and turned with it; colours, blurs and what is erased are
-those of the image alone.
+Transforms of images run in C++, together with decoding: cropping, resizing and normalizing are one step with it. Their random numbers are a
+function of (seed, epoch, sample) and of their place in the list. So they are the same for every number of threads, ranks and workers.
+Results are those of torchvision on PIL images. Transforms come in this order:
+
+1. Transforms that choose the part of the image: :class:`Resize`, :class:`CenterCrop`, :class:`RandomResizedCrop`. Mirrors may stand
+   anywhere between them: :class:`RandomHorizontalFlip`, :class:`RandomVerticalFlip`.
+2. Transforms that change pixels: :class:`ColorJitter`, :class:`RandomGrayscale`, :class:`GaussianBlur`, :class:`RandAugment`,
+   :class:`TrivialAugmentWide`, and mirrors.
+3. :class:`Normalize` and :class:`RandomErasing`, each at most once, in either order.
+
+Masks and boxes that follow the image (``like=``) are cropped, mirrored, sheared and turned with it. Colors, blurs and erased rectangles
+apply only to the image.
 """
 
 from __future__ import annotations
@@ -29,11 +34,11 @@ from ._padding import filled
 
 _PixelRange = Union[float, tuple[float, float]]
 Entry = tuple[str, float, list[float]]
-"""The name of a transform, its probability and its numbers, as the native part takes them."""
+"""An entry has the name of a transform, its probability and its numbers, as the native part takes them."""
 
 
 class Transform:
-    """One entry of ``transforms``."""
+    """The base class of the entries of ``transforms``."""
 
     def _entry(self) -> Entry:
         raise NotImplementedError(type(self).__name__)
@@ -41,10 +46,12 @@ class Transform:
 
 @dataclasses.dataclass(frozen=True)
 class Resize(Transform):
-    """Resizes the shorter side to ``size``, keeping the shape; or to ``(height, width)``.
+    """Resizes the shorter side to ``size`` and keeps the aspect ratio; or resizes to ``(height, width)``.
+
+        image = millrace.Image(transforms=[Resize(256), CenterCrop(224)])
 
     Args:
-        size: A number, or ``(height, width)``.
+        size: A number of pixels, or ``(height, width)``.
         interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, all antialiased, or ``"nearest"`` (torchvision's NEAREST_EXACT).
     """
 
@@ -59,7 +66,13 @@ class Resize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class CenterCrop(Transform):
-    """Cuts the centre out of the image, which must be at least as large."""
+    """Crops the center of the image, which must be at least as large.
+
+        image = millrace.Image(transforms=[Resize(256), CenterCrop(224)])
+
+    Args:
+        size: A number of pixels, or ``(height, width)``.
+    """
 
     size: int | tuple[int, int]
 
@@ -69,13 +82,15 @@ class CenterCrop(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class RandomResizedCrop(Transform):
-    """Cuts out a random part and resizes it.
+    """Crops a random part of the image and resizes it.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224, scale=(0.35, 1.0))])
 
     Args:
-        size: A number, or ``(height, width)``.
-        scale: Part of the image's area, from and to.
-        ratio: Width over height, from and to.
-        interpolation: As of :class:`Resize`.
+        size: The size of the result: a number of pixels, or ``(height, width)``.
+        scale: The minimum and the maximum of the crop's area, as parts of the image's area.
+        ratio: The minimum and the maximum of width over height.
+        interpolation: As for :class:`Resize`.
     """
 
     size: int | tuple[int, int]
@@ -94,7 +109,13 @@ class RandomResizedCrop(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
-    """Exchanges left and right with probability ``p``."""
+    """Exchanges left and right with probability ``p``.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), RandomHorizontalFlip()])
+
+    Args:
+        p: The probability.
+    """
 
     p: float = 0.5
 
@@ -104,7 +125,13 @@ class RandomHorizontalFlip(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class RandomVerticalFlip(Transform):
-    """Exchanges top and bottom with probability ``p``."""
+    """Exchanges top and bottom with probability ``p``.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), RandomVerticalFlip(0.25)])
+
+    Args:
+        p: The probability.
+    """
 
     p: float = 0.5
 
@@ -116,11 +143,14 @@ class RandomVerticalFlip(Transform):
 class ColorJitter(Transform):
     """Changes brightness, contrast, saturation and hue by random factors, in a random order.
 
+        image = millrace.Image(transforms=[RandomResizedCrop(224), ColorJitter(0.4, 0.4, 0.4)])
+
     Args:
-        brightness: Factors are drawn from ``[max(0, 1 - brightness), 1 + brightness]``, or from ``(least, most)``.
-        contrast: Likewise.
-        saturation: Likewise.
-        hue: The hue is turned by a part of the circle of ``[-hue, hue]``, at most 0.5, or of ``(least, most)``.
+        brightness: The factor is drawn from ``[max(0, 1 - brightness), 1 + brightness]``, or from a pair ``(min, max)``. 0: no change.
+        contrast: As ``brightness``, for the contrast.
+        saturation: As ``brightness``, for the saturation.
+        hue: The hue is turned by a part of the circle, drawn from ``[-hue, hue]`` with at most 0.5, or from a pair ``(min, max)``. 0: no
+            change.
     """
 
     brightness: _PixelRange = 0
@@ -144,7 +174,13 @@ class ColorJitter(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class RandomGrayscale(Transform):
-    """Takes the colours away with probability ``p``; the number of channels stays."""
+    """Removes the colors with probability ``p``. The number of channels stays the same.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), RandomGrayscale(0.2)])
+
+    Args:
+        p: The probability.
+    """
 
     p: float = 0.1
 
@@ -154,11 +190,13 @@ class RandomGrayscale(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianBlur(Transform):
-    """Blurs with a Gaussian kernel.
+    """Blurs the image with a Gaussian kernel.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), GaussianBlur(23)])
 
     Args:
-        kernel_size: An odd number, or ``(width, height)``.
-        sigma: A number, or ``(least, most)`` to draw from.
+        kernel_size: The size of the kernel in pixels: an odd number, or ``(width, height)``.
+        sigma: The standard deviation in pixels, or a pair ``(min, max)`` from which it is drawn.
     """
 
     kernel_size: int | tuple[int, int]
@@ -171,14 +209,16 @@ class GaussianBlur(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class RandAugment(Transform):
-    """RandAugment: ``num_ops`` random operations of 14, one after the other, of a given magnitude.
+    """RandAugment: ``num_ops`` random operations out of 14, one after the other, with a given magnitude.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), RandAugment()])
 
     Args:
-        num_ops: How many.
-        magnitude: Of ``num_magnitude_bins``, from 0 on.
-        num_magnitude_bins: How finely magnitudes are divided.
-        interpolation: ``"nearest"`` or ``"bilinear"``, of shears, shifts and rotations.
-        fill: Of what these leave open: 0 to 255, or three such numbers. None: 0.
+        num_ops: The number of operations.
+        magnitude: The magnitude, from 0 to less than ``num_magnitude_bins``.
+        num_magnitude_bins: The number of steps into which magnitudes are divided.
+        interpolation: ``"nearest"`` or ``"bilinear"``, for shears, shifts and rotations.
+        fill: The value of pixels that these operations leave empty: 0 to 255, or three such numbers. None: 0.
     """
 
     num_ops: int = 2
@@ -196,7 +236,13 @@ class RandAugment(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class TrivialAugmentWide(Transform):
-    """TrivialAugment Wide: one random operation of 14, of a random magnitude. The arguments are those of :class:`RandAugment`."""
+    """TrivialAugment Wide: one random operation out of 14, with a random magnitude.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), TrivialAugmentWide()])
+
+    Args:
+        num_magnitude_bins, interpolation, fill: As for :class:`RandAugment`.
+    """
 
     num_magnitude_bins: int = 31
     interpolation: str = "nearest"
@@ -209,7 +255,14 @@ class TrivialAugmentWide(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Normalize(Transform):
-    """``(pixel / 255 - mean) / std``, of each channel: makes float32 of the pixels."""
+    """Converts pixels to float32: ``(pixel / 255 - mean) / std`` for each channel.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+
+    Args:
+        mean: One number for each channel, or one for all.
+        std: One number for each channel, or one for all.
+    """
 
     mean: float | Sequence[float]
     std: float | Sequence[float]
@@ -219,12 +272,14 @@ class Normalize(Transform):
 class RandomErasing(Transform):
     """Overwrites a random rectangle with probability ``p``.
 
+        image = millrace.Image(transforms=[RandomResizedCrop(224), Normalize(mean, std), RandomErasing(0.25)])
+
     Args:
         p: The probability.
-        scale: Part of the image's area, from and to.
-        ratio: Height over width, from and to.
-        value: A number, three of them, or ``"random"`` (a normal distribution; float32 only): behind :class:`Normalize`, of the normalised pixels;
-            before it, 0 to 1.
+        scale: The minimum and the maximum of the rectangle's area, as parts of the image's area.
+        ratio: The minimum and the maximum of height over width.
+        value: A number, three numbers, or ``"random"`` (a normal distribution; float32 only). Behind :class:`Normalize` the values are those
+            of normalized pixels. Before it, they are 0 to 1.
     """
 
     p: float = 0.5
@@ -245,7 +300,14 @@ class RandomErasing(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class RandomApply(Transform):
-    """Applies one transform that changes pixels with probability ``p``."""
+    """Applies one transform that changes pixels with probability ``p``.
+
+        image = millrace.Image(transforms=[RandomResizedCrop(224), RandomApply([GaussianBlur(23)], p=0.1)])
+
+    Args:
+        transforms: A list of one transform: ColorJitter, GaussianBlur, RandAugment or TrivialAugmentWide.
+        p: The probability.
+    """
 
     transforms: Sequence[Transform]
     p: float = 0.5
@@ -263,7 +325,7 @@ class RandomApply(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What a list of transforms means for an image."""
+    """The result of a list of transforms: the options of an image that they determine."""
 
     size: tuple[int, int]
     interpolation: str
@@ -272,7 +334,7 @@ class Compiled:
 
 
 def compiled(transforms: Sequence[Transform]) -> Compiled:
-    """Checked as far as it takes to say what it means; the native part checks the rest."""
+    """Returns the options that a list of transforms determines. It checks only these, and the native part checks the rest."""
     if isinstance(transforms, (str, Mapping)) or not isinstance(transforms, Sequence):
         _arguments.refuse("transforms", "a list such as [millrace.transforms.RandomResizedCrop(224)]", transforms)
     entries: list[Entry] = []
@@ -308,13 +370,15 @@ def compiled(transforms: Sequence[Transform]) -> Compiled:
 
 @dataclasses.dataclass(frozen=True)
 class MixUp:
-    """Mixes each sample with its neighbour in the batch, images and labels: ``Loader(batch_transform=MixUp(num_classes=1000))``.
+    """Mixes each sample with its neighbor in the batch: images and labels.
 
-    Labels become float32 ``[B, num_classes]``. One part is drawn for a batch, from a Beta distribution, by (seed, epoch, first sample). Rows that are
-    padding take no part. Of u8 images, means are rounded.
+        loader = millrace.Loader("s3://bucket/train", batch_transform=millrace.transforms.MixUp(num_classes=1000))
+
+    Labels become float32 ``[B, num_classes]``. One mixing ratio is drawn for a batch, from a Beta distribution, as a function of (seed, epoch,
+    first sample). Rows of padding do not take part. The means of uint8 images are rounded.
 
     Args:
-        num_classes: How many there are.
+        num_classes: The number of classes.
         alpha: Both parameters of the Beta distribution.
         image: The entry of the batch with the images.
         label: The entry with the labels.
@@ -337,14 +401,18 @@ class MixUp:
 
 @dataclasses.dataclass(frozen=True)
 class CutMix:
-    """Puts a rectangle of each sample's neighbour in the batch into it, and mixes the labels by its area. As :class:`MixUp` otherwise.
+    """Puts a rectangle of its neighbor in the batch into each sample, and mixes the labels by the rectangle's area.
+
+        loader = millrace.Loader("s3://bucket/train", batch_transform=millrace.transforms.CutMix(num_classes=1000))
+
+    In all other respects it works as :class:`MixUp`.
 
     Args:
-        num_classes: How many there are.
-        alpha: Both parameters of the Beta distribution, from which the part that stays is drawn.
+        num_classes: The number of classes.
+        alpha: Both parameters of the Beta distribution, from which the remaining part of the image is drawn.
         image: The entry of the batch with the images.
         label: The entry with the labels.
-        layout: ``"nhwc"`` or ``"nchw"``, of the images. None: by which axis has 1 or 3 entries.
+        layout: The layout of the images, ``"nhwc"`` or ``"nchw"``. None: it follows from the axis that has 1 or 3 entries.
     """
 
     num_classes: int

@@ -1,11 +1,11 @@
-"""A worker of the data service that also runs functions of Python: what a Loader's ``transform="module:function"`` names.
+"""A worker of the data service that also runs the functions of Python that Loaders name by ``transform="module:function"``.
 
     python -m millrace.worker --listen 0.0.0.0:7070 --token-file token --allow s3://bucket/train --allow-functions mytransforms
 
     loader = millrace.Loader("s3://bucket/train", transform="mytransforms:crop", workers=millrace.Service(["10.0.0.1:7070"], token="token"))
 
-The functions run in this process as they are: nothing keeps them from anything that the process may do. They share its GIL, so that a host has
-one such worker for each CPU. For everything else it is a worker like ``millrace worker`` (docs/service.md).
+The functions run in this process without a sandbox: they may do everything that the process may do. They share its GIL, so that a host
+needs one such worker for each CPU. In all other respects it is a worker like ``millrace worker`` (docs/service.md).
 """
 
 from __future__ import annotations
@@ -37,13 +37,21 @@ _Function = Any  # what _core.Worker tells of a function: see _core.pyi
 class Worker:
     """A worker within this process, until :meth:`close`. Threads and memory are those of :func:`millrace.configure`.
 
+        worker = millrace.worker.Worker("127.0.0.1:0", functions=["mytransforms"])
+        print(worker.address)
+
     Args:
-        listen: ``"HOST:PORT"``; port 0 is any free one.
-        functions: Modules of which trainers may have functions run: these alone, not those below them. What runs is theirs to choose.
-        allow: URIs at and below which it reads; empty: everywhere, if only this machine reaches HOST.
-        token_file: A file with the secret that trainers must have.
-        tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``.
-        cache: A folder that keeps what is read; or a :class:`millrace.Cache`, which has its size, and without which it is not in memory. It is not pinned.
+        listen: The address ``"HOST:PORT"``. Port 0 is any free port.
+        functions: Names of modules. Trainers may run any function of these modules, but not of modules below them.
+        allow: URIs at and below which the worker reads. Empty: all URIs, if only this machine can reach HOST.
+        token_file: A file with the secret that trainers must have. None: no secret.
+        tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``. None: connections are not encrypted.
+        cache: A folder that keeps the bytes that are read. Or a :class:`millrace.Cache`, which also gives a size, and which is required for
+            a cache in memory. Caches are not pinned. None: no cache.
+
+    Raises:
+        InvalidArgumentError: An argument has no valid value.
+        AlreadyExistsError: The port is in use.
     """
 
     def __new__(cls, *args: Any, **options: Any) -> Worker:
@@ -77,11 +85,11 @@ class Worker:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT``."""
+        """The address of the worker, ``HOST:PORT``."""
         return self._native.address
 
     def close(self) -> None:
-        """Ends; trainers go on without it. Waits for functions that run. May be called twice."""
+        """Ends the worker, after running functions have ended. Trainers continue without it. It may be called more than once."""
         self._native.close()
 
     def __enter__(self) -> Worker:
@@ -94,9 +102,9 @@ class Worker:
 
 
 class _Functions:
-    """Called by the worker's threads."""
+    """The functions that trainers name. The worker's threads call it."""
 
-    has_process = False  # whether this process does nothing else
+    has_process = False  # True if this process does nothing else
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._modules = modules
@@ -106,7 +114,7 @@ class _Functions:
         return module in self._modules
 
     def check(self, function: _Function) -> None:
-        """Imports the function's module, once it is known that this is one of those that the operator has named."""
+        """Imports the function's module, after it has checked that the operator has named that module."""
         name = function[0]
         if not self._is_allowed(name):
             raise InvalidArgumentError(
@@ -118,7 +126,7 @@ class _Functions:
             sys.modules["torch"].set_num_threads(1)  # other workers have the other CPUs
 
     def _check_origin(self, name: str) -> None:
-        """A module has names of others, too: those that it imports."""
+        """Checks that a name is defined in the module itself, since a module also has the names that it imports."""
         module, _, path = name.partition(":")
         found: Any = sys.modules[module]
         for part in path.split("."):
@@ -161,7 +169,7 @@ def _made(work: Work, batch: dict[str, Any], row: int, epoch: int, consumed: int
 
 
 def _trace_of(error: TransformError) -> str:
-    # Not in _made: its frame is part of the traceback, and a local there would be a cycle that holds the memory of the batch.
+    # This is not in _made, whose frame is part of the traceback. A local there would be a cycle that holds the memory of the batch.
     cause = error.__cause__ or error
     return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
 
@@ -186,17 +194,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--token-file", metavar="FILE", help="a file with the secret that trainers must have")
     parser.add_argument("--tls", metavar="DIR", help="a folder with ca.crt, tls.crt and tls.key")
     parser.add_argument(
-        "--cache", metavar="DIR|memory", help="keep what is read in this folder, or in memory (part of --memory)"
+        "--cache",
+        metavar="DIR|memory",
+        help="keep the bytes that are read in this folder, or in memory (part of --memory)",
     )
     parser.add_argument(
         "--cache-size",
         metavar="SIZE",
-        help="what the cache may take of the disk (default: all but 5 %%), or of the memory",
+        help="the space that the cache may take on the disk (default: all but 5 %%), or in memory",
     )
     parser.add_argument(
         "--cache-tenant",
         metavar="NAME",
-        help="share what is kept with programs that give the same name (default: those with the same credentials)",
+        help="share the cache with programs that give the same name (default: programs with the same credentials)",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads that decode (default: 1)")
     parser.add_argument(

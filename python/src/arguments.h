@@ -10,7 +10,8 @@
 #include "base/size.h"
 #include "errors.h"
 
-/// Conversions of arguments with messages that name the option, where those of the bindings would list C++ signatures.
+/// These functions convert arguments, with messages that name the option. Messages of the bindings would list C++
+/// signatures.
 
 namespace millrace::python {
 

@@ -24,7 +24,7 @@ namespace {
 
 using Kind = BatchField::Kind;
 
-// What an array of a batch keeps alive.
+// Holds what an array of a batch keeps alive.
 struct BatchOwner {
   std::shared_ptr<Process> process;  // first: the memory goes back to its budget
   std::shared_ptr<void> memory;
@@ -50,17 +50,17 @@ nb::object ToDtype(NumberType type) {
 
 constexpr size_t kLeastUsedAgain = size_t{1} << 20;
 
-// Memory that others had before, since fresh pages for each batch would cost more than the copy.
+// Returns memory that others had before, since fresh pages for each batch would cost more than the copy.
 std::shared_ptr<Buffer> MemoryUsedAgain(size_t bytes) {
   constexpr size_t kMostFree = 4;
   static auto* const buffers = new FrameBuffers(kMostFree);  // leaked, like all that the interpreter's end may touch
   return buffers->Take(bytes);
 }
 
-// An array that is to be filled.
+// Holds an array that is to be filled.
 struct NewArray {
   NewArray(nb::handle dtype, const std::vector<Py_ssize_t>& dims, size_t bytes) {
-    // Aligned to 64 bytes in any case, as arrays in the loader's memory are.
+    // The memory is aligned to 64 bytes in any case, as arrays in the loader's memory are.
     auto memory = bytes < kLeastUsedAgain ? std::make_shared<Buffer>(bytes) : MemoryUsedAgain(bytes);
     data = memory->data();
     auto* const held = new std::shared_ptr<Buffer>(std::move(memory));
@@ -138,7 +138,7 @@ nb::object BatchConverter::ConvertedIfPossible(const nb::object& array) const {
 }
 
 nb::object BatchConverter::ToJson(const std::string& text) const {
-  // As json.loads decodes bytes, which CheckJson has checked.
+  // The bytes are decoded as by json.loads; CheckJson has checked them.
   constexpr size_t kFirst = 4;
   const std::string_view first = std::string_view(text).substr(0, kFirst);
   const bool plain = std::all_of(first.begin(), first.end(), [](char c) { return c > 0; });
@@ -149,7 +149,7 @@ nb::object BatchConverter::ToJson(const std::string& text) const {
   return nb::cast<nb::tuple>(scan_json_(decoded.attr("lstrip")(" \t\r\n"), 0))[0];
 }
 
-// A list of arrays [n, 4], empty for padding.
+// Returns a list of arrays [n, 4], empty for padding.
 nb::object BatchConverter::ToBoxes(const Batch& batch, const BatchValues& values) const {
   const nb::object dtype = Dtype("float32");
   nb::list list;
@@ -184,7 +184,7 @@ void BatchConverter::Pad(const nb::object& stacked, const BatchValues& values) c
   }
 }
 
-// The same of files that are not as ParseNpy reads them (other orders, types and versions): by NumPy itself.
+// Does the same for files that ParseNpy does not read (other orders, types and versions): by NumPy itself.
 nb::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& values) const {
   const nb::object load = nb::module_::import_("numpy").attr("load");
   const nb::object bytes_io = nb::module_::import_("io").attr("BytesIO");
@@ -223,7 +223,7 @@ nb::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& val
   return list;
 }
 
-// One array where all rows have one type and shape, with zeros, or what was chosen, for padding; else a list, with
+// Returns one array if all rows have one type and shape, with zeros, or what was chosen, for padding; else a list, with
 // None for padding.
 nb::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
   std::vector<std::optional<NpyArray>> rows;

@@ -18,7 +18,8 @@
 
 namespace millrace::python {
 
-/// An image that lies in batches as bytes, or as floats that are to become halves, and that programs get as `element`s.
+/// Describes an image that is in batches as bytes, or as floats that are to become halves, and that programs get as
+/// `element`s.
 struct FloatImage {
   std::string name;
   size_t channels = 3;
@@ -30,7 +31,7 @@ struct FloatImage {
   nb::object view = nb::none();     // a type of torch: what `convert` makes of the array is viewed as that
 };
 
-/// The form in which programs get batches.
+/// Describes the form in which programs get batches.
 struct HandOver {
   nb::object convert = nb::none();    // makes of an array what the program gets, e.g. a tensor; None: the array
   std::vector<FieldPadding> padding;  // of arrays that are values; without an entry here, zeros
@@ -46,14 +47,14 @@ class BatchConverter {
   /// The arrays of the batch, which keep its memory and `process` alive: only images that become floats are copied. Its
   /// values; its keys.
   nb::dict ToDict(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
-  /// The same, or the tuple of its entries that is wanted. KeyError where there is no such entry.
+  /// Returns the same, or the tuple of its entries that is wanted. Throws KeyError if there is no such entry.
   nb::object Convert(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
 
-  /// CPU time that the floats of images took since the last call.
+  /// Returns the CPU time that the floats of images took since the last call.
   std::chrono::nanoseconds TakeCpuTime() { return std::exchange(cpu_time_, {}); }
 
  private:
-  /// Returns the floats of `array`, which lies in the batch, as the program gets them.
+  /// Returns the floats of `array`, which is in the batch, as the program gets them.
   nb::object ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
                       const std::vector<Py_ssize_t>& dims) const;
   nb::object Converted(const nb::object& array) const;

@@ -8,11 +8,12 @@
 
 namespace millrace::python {
 
-/// The contiguous memory of a Python object, which stays where it is while this lives. Made and destroyed with the GIL
-/// held.
+/// Holds the contiguous memory of a Python object, which stays where it is while this lives. Made and destroyed with
+/// the GIL held.
 class BufferView {
  public:
-  /// `flags` of PyObject_GetBuffer, such as PyBUF_WRITABLE. Throws Python's error if the object has no such memory.
+  /// `flags` are those of PyObject_GetBuffer, such as PyBUF_WRITABLE. Throws Python's error if the object has no such
+  /// memory.
   BufferView(nanobind::handle object, int flags) {
     if (PyObject_GetBuffer(object.ptr(), &view_, flags | PyBUF_C_CONTIGUOUS) != 0) throw nanobind::python_error();
   }

@@ -44,7 +44,7 @@ absl::Status CopyFromPython(PyObject* piece, uint64_t offset, MutableByteSpan in
   }
 }
 
-/// The memory of shards, which stays where it is while this lives.
+/// Holds the memory of shards, which stays where it is while this lives.
 struct ShardViews {
   explicit ShardViews(const CheckpointsHandle::Shards& shards) {
     for (const auto& [name, objects] : shards) {

@@ -30,7 +30,7 @@ class CheckpointSaveHandle {
   std::string attempt() const { return attempt_; }
   /// Throws if it was taken already.
   SaveProtocol Take();
-  /// With Take().
+  /// Call this with Take().
   ProcessLocal<CheckpointCounts::Save> TakeCount() { return std::move(count_); }
 
  private:
@@ -54,7 +54,8 @@ class CheckpointsHandle {
   using Shards = std::vector<std::pair<std::string, std::vector<nb::object>>>;
   void Save(const nb::int_& step, const Shards& shards, const nb::int_& keep, const nb::int_& keep_every,
             std::vector<uint64_t> keep_steps);
-  /// A save whose shards several processes write: Begin, then Upload in all of them, then Finish or Abandon here.
+  /// Begins a save whose shards several processes write: Begin, then Upload in all of them, then Finish or Abandon
+  /// here.
   std::shared_ptr<CheckpointSaveHandle> Begin(const nb::int_& step, const nb::int_& keep, const nb::int_& keep_every,
                                               std::vector<uint64_t> keep_steps);
   /// Returns what Finish needs.
@@ -62,9 +63,9 @@ class CheckpointsHandle {
   void Finish(const std::shared_ptr<CheckpointSaveHandle>& save, const std::vector<std::string>& uploaded);
   /// Removes what was uploaded. Throws only if another process has claimed the checkpoints.
   void Abandon(const std::shared_ptr<CheckpointSaveHandle>& save);
-  /// The steps of all that are committed, in that order.
+  /// Returns the steps of all that are committed, in that order.
   std::vector<uint64_t> Steps() const;
-  /// That of `step`, or the newest.
+  /// Returns that of `step`, or the newest.
   std::shared_ptr<CheckpointHandle> Find(const std::optional<nb::int_>& step) const;
 
  private:
@@ -88,7 +89,7 @@ class CheckpointHandle {
 
   uint64_t step() const { return manifest_.step; }
   std::string attempt() const { return manifest_.attempt; }
-  /// (name, bytes)
+  /// Returns (name, bytes) of each.
   std::vector<std::pair<std::string, uint64_t>> Shards() const;
   /// Reads all shards, verified. `into`: one writable bytes-like object a shard, of just its size.
   void Read(const std::vector<nb::object>& into) const;

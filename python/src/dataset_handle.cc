@@ -86,7 +86,7 @@ std::shared_ptr<const Selection> ToSelection(const Index& index, const Numbers& 
   return std::make_shared<const Selection>(std::move(builder).Finish());
 }
 
-// The keys of the objects that hold each of the samples, a line each, below the data set's URI.
+// Returns the keys of the objects that hold each of the samples, a line each, below the data set's URI.
 nb::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
   const Index& index = self.index();
   std::vector<std::string> lines;
@@ -117,7 +117,7 @@ nb::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
   return list;
 }
 
-// (object, why) of each.
+// Returns (object, why) of each.
 nb::list SkippedTuples(const DatasetHandle& self) {
   self.CheckOwnProcess();
   const SkippedObjects found =

@@ -13,16 +13,17 @@
 
 namespace millrace::python {
 
-/// _core.Dataset: an open data set, or a subset of one, and what it needs. Its members are called with the GIL held.
+/// This is _core.Dataset: an open data set, or a subset of one, and what it needs. Its members are called with the GIL
+/// held.
 class DatasetHandle {
  public:
   /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called
   /// on this thread, about ten times a second.
   DatasetHandle(const std::string& uri, const nb::object& progress, OpenOptions options, const AwsChoice& choice);
-  /// A subset of that of `whole`, which it keeps.
+  /// Makes a subset of that of `whole`, which it keeps.
   DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset);
 
-  /// For loaders, on whatever thread. They keep the handle, which keeps these alive.
+  /// These are for loaders, on whatever thread. They keep the handle, which keeps these alive.
   Runtime& runtime() const { return process_->runtime; }
   const Subset& subset() const { return *subset_; }
   const std::shared_ptr<Process>& process() const { return process_; }
@@ -35,7 +36,7 @@ class DatasetHandle {
   }
   const std::string& uri() const { return uri_; }
 
-  /// (extent, window, lanes) that a Loader uses by default.
+  /// Returns (extent, window, lanes) that a Loader uses by default.
   std::tuple<uint64_t, uint64_t, uint64_t> Policy(const std::string& shuffle) const;
 
  private:
@@ -48,7 +49,7 @@ class DatasetHandle {
   std::optional<Subset> subset_;
 };
 
-/// The value of the option `index`.
+/// Returns the value of the option `index`.
 IndexUse ToIndexUse(const std::string& index);
 
 /// Adds what reads keys and single fields of samples.

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/// The border between absl::Status and Python exceptions. The table of classes is millrace/_errors.py.
+/// This is the border between absl::Status and Python exceptions. The table of classes is millrace/_errors.py.
 
 namespace millrace::python {
 
@@ -32,19 +32,19 @@ T ValueOrThrow(absl::StatusOr<T> value) {
 /// Text that may be any bytes, such as keys of objects: what is not UTF-8 becomes lone surrogates, as in os.fsdecode.
 nb::str ToPyText(std::string_view text);
 
-/// Bytes of Python.
+/// Makes bytes of Python.
 nb::bytes ToPyBytes(std::string_view bytes);
 
 /// str(object) in UTF-8; what has no such form becomes escapes.
 std::string TextOf(nb::handle object);
 
-/// The message of an exception alone. An exception may raise another one when it is asked for its text.
+/// Returns the message of an exception alone. An exception may raise another one when it is asked for its text.
 std::string MessageOf(const nb::python_error& error);
 
-/// "ValueError: message".
+/// Returns "ValueError: message".
 std::string DescribeError(const nb::python_error& error);
 
-/// The names of all codes but OK, for the test of the table.
+/// Returns the names of all codes except OK, for the test of the table.
 nb::tuple StatusCodeNames();
 
 }  // namespace millrace::python

@@ -19,18 +19,19 @@ namespace millrace::python {
 
 using PerChannel = std::array<float, 3>;
 
-/// (name, probability, numbers) of a transform, as Python gives it.
+/// Python gives a transform as (name, probability, numbers).
 using TransformTuple = std::tuple<std::string, double, std::vector<double>>;
 
-/// (height, width, channels, (augment, crop scale, crop ratio, flip probability), dtype, layout, mean, std,
-/// interpolation, whether pixels are numbers, whether EXIF turns them, exact, transforms, whether they stay encoded),
-/// as Python gives them.
+/// Python gives an image as (height, width, channels, (augment, crop scale, crop ratio, flip probability), dtype,
+/// layout, mean, std, interpolation, ...). The rest says whether pixels are numbers, whether EXIF turns them, exact,
+/// transforms, and whether they stay encoded.
 using ImageTuple =
     std::tuple<int, int, int, std::tuple<bool, std::array<double, 2>, std::array<double, 2>, double>, std::string,
                std::string, PerChannel, PerChannel, std::string, bool, bool, bool, std::vector<TransformTuple>, bool>;
 ImageSpec ToImageSpec(const ImageTuple& image);
 
-/// (name, field, kind, image or None, the image that it follows, kind of label or form of boxes), as Python gives them.
+/// Python gives a field as (name, field, kind, image or None, the image that it follows, kind of label or form of
+/// boxes).
 using FieldTuple =
     std::tuple<std::string, std::string, std::string, std::optional<ImageTuple>, std::string, std::string>;
 std::vector<BatchField> ToFields(const std::vector<FieldTuple>& fields);

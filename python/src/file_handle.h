@@ -16,8 +16,8 @@
 
 namespace millrace::python {
 
-/// _core.ReadFile: one object that is read at any place. Members are called with the GIL held, from any thread, and
-/// release it while they wait; signal handlers run meanwhile.
+/// This is _core.ReadFile: one object that is read at any place. Members are called with the GIL held, from any thread,
+/// and release it while they wait; signal handlers run meanwhile.
 class ReadFileHandle {
  public:
   explicit ReadFileHandle(const std::string& uri);
@@ -40,7 +40,7 @@ class ReadFileHandle {
   ProcessLocal<ObjectFile> file_;  // null once closed
 };
 
-/// _core.WriteFile: one object that appears whole when it is committed. Called as ReadFileHandle is.
+/// This is _core.WriteFile: one object that appears whole when it is committed. It is called as ReadFileHandle is.
 class WriteFileHandle {
  public:
   WriteFileHandle(const std::string& uri, bool only_if_absent);

@@ -2,10 +2,10 @@
 
 #include <Python.h>
 
-/// Lets other Python threads run while C++ works or waits. Where nanobind::gil_scoped_release would do but for one
-/// case: a daemon thread that asks for the GIL while the interpreter ends is unwound by CPython up to 3.13, and ends
-/// the process when it meets a destructor (https://docs.python.org/3/c-api/init.html, PyEval_RestoreThread). Here such
-/// a thread waits for ever instead, as it does from CPython 3.14 on.
+/// Lets other Python threads run while C++ works or waits. It replaces nanobind::gil_scoped_release because of one
+/// case: a daemon thread that asks for the GIL while the interpreter ends. CPython up to 3.13 unwinds such a thread,
+/// which ends the process when it meets a destructor (https://docs.python.org/3/c-api/init.html, PyEval_RestoreThread).
+/// Here such a thread waits for ever instead, as it does from CPython 3.14 on.
 
 namespace millrace::python {
 

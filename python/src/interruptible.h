@@ -14,13 +14,14 @@ namespace millrace::python {
 
 namespace nb = nanobind;
 
-/// Runs `work` on a thread of its own and waits for it, so that this one, which holds the interpreter, can report
-/// progress (None, or a function of what is done and in total, called here about ten times a second) and see signals:
-/// what their handlers raise comes out of here, after the work was asked to stop and has ended.
+/// Runs `work` on a thread of its own and waits for it. The calling thread, which holds the interpreter, can thereby
+/// report progress and see signals. `progress` is None, or a function of what is done and in total, called here about
+/// ten times a second. Exceptions of signal handlers leave this function, after the work was asked to stop and has
+/// ended.
 void RunInterruptibly(const nb::object& progress,
                       const std::function<void(const std::stop_token&, const ProgressFn&)>& work);
 
-/// The same without progress, for work that returns an absl::Status or StatusOr. Returns its value, or throws its
+/// Does the same without progress, for work that returns an absl::Status or StatusOr. Returns its value, or throws its
 /// error.
 template <typename Work>
 auto RunInterruptibly(Work work) {

@@ -88,7 +88,7 @@ void MakeLoaderHandle(LoaderHandle* self, std::vector<std::shared_ptr<DatasetHan
   new (self) LoaderHandle(std::move(datasets), std::move(options), rows, std::move(service));
 }
 
-// [[(name, dtype, dims), ...], ...]
+// Returns [[(name, dtype, dims), ...], ...].
 nb::list ToList(const std::vector<BatchShape>& shapes) {
   nb::list list;
   for (const BatchShape& shape : shapes) {
@@ -100,7 +100,7 @@ nb::list ToList(const std::vector<BatchShape>& shapes) {
   return list;
 }
 
-/// (name, channels, whether they come first, mean, std), as Python gives them.
+/// Python gives it as (name, channels, whether they come first, mean, std).
 using FloatTuple = std::tuple<std::string, size_t, bool, PerChannel, PerChannel, std::string, nb::object, nb::object>;
 
 std::vector<FloatImage> ToFloatImages(const std::vector<FloatTuple>& images) {
@@ -118,7 +118,7 @@ std::vector<FloatImage> ToFloatImages(const std::vector<FloatTuple>& images) {
   return result;
 }
 
-// What the rows of each table are.
+// Returns what the rows of each table are.
 nb::list RowsList(const LoaderHandle& loader) {
   nb::list list;
   for (const LoaderExplanation::Rows& rows : DescribeRows(loader.source())) {
@@ -135,15 +135,15 @@ nb::list RowsList(const LoaderHandle& loader) {
   return list;
 }
 
-// _core.Batches: what a `for` loop over a Loader goes through, the rest of one epoch. That all of it is native is what
-// makes the position of a Loader exact: Python looks for signals between its own instructions only, so a handler that
-// raises (Ctrl-C) cannot come between the step of the position and the loop's variable.
+// This is _core.Batches: a `for` loop over a Loader iterates over it, the rest of one epoch. That all of it is native
+// is what makes the position of a Loader exact: Python looks for signals between its own instructions only, so a
+// handler that raises (Ctrl-C) cannot come between the step of the position and the loop's variable.
 class Batches {
  public:
   Batches(std::shared_ptr<LoaderHandle> loader, HandOver hand_over)
       : loader_(std::move(loader)), converter_(std::move(hand_over)), epoch_(loader_->epoch()) {}
 
-  // None if there is none for a while; as Next else.
+  // Returns None if there is none for a while; otherwise it does as Next.
   nb::object Poll() {
     if (!ended_) {
       std::optional<std::optional<Batch>> polled = loader_->Poll(epoch_);
@@ -162,12 +162,12 @@ class Batches {
     throw nb::stop_iteration();
   }
 
-  // Address and size of the slot of the batch that Poll has given last.
+  // Returns address and size of the slot of the batch that Poll has given last.
   std::pair<uintptr_t, size_t> slot() const { return {reinterpret_cast<uintptr_t>(slot_.data()), slot_.size()}; }
 
   uint64_t delivered() const { return delivered_; }  // batches
 
-  // Rows of that batch: the shape's, or fewer in a short last one.
+  // Returns the rows of that batch: the shape's, or fewer in a short last one.
   uint64_t rows() const { return rows_; }
 
   // The handlers of signals run while it waits. They may fork, or raise what comes out of here.

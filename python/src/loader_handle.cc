@@ -18,14 +18,14 @@ namespace millrace::python {
 
 namespace {
 
-// How long a signal waits at most.
+// A signal waits at most this long.
 constexpr std::chrono::milliseconds kPollSlice{50};
 
 constexpr std::string_view kClosed =
-    "the Loader is closed; make a new one, and give it the state_dict() of this one to go on";
+    "the Loader is closed; make a new one, and give it the state_dict() of this one to continue";
 
-// Loaders of this process whose destructor has not run. Guarded by the GIL; leaked, like all that the interpreter's end
-// may touch.
+// Holds the loaders of this process whose destructor has not run. Guarded by the GIL; leaked, like all that the
+// interpreter's end may touch.
 std::set<LoaderHandle*>& OpenLoaders() {
   static auto* const loaders = new std::set<LoaderHandle*>();
   return *loaders;
@@ -61,7 +61,7 @@ std::vector<WorkerReport> Sum(std::vector<WorkerReport> earlier, const std::vect
   return earlier;
 }
 
-// The report of a loader that continued where another one ended.
+// Returns the report of a loader that continued where another one ended.
 LoaderReport Sum(const LoaderReport& earlier, LoaderReport later) {
   later.samples += earlier.samples;
   later.tokens += earlier.tokens;
@@ -101,6 +101,7 @@ LoaderHandle::LoaderHandle(std::shared_ptr<StagedHandle> staged, LoaderOptions o
       options_(std::move(options)),
       epochs_(options_.epochs) {
   Describe();
+  CountFirstStage();
 }
 
 LoaderHandle::LoaderHandle(const LoaderHandle& other)
@@ -195,7 +196,7 @@ LoaderHandle::Look LoaderHandle::LookForNext(uint64_t epoch) {
   return look;
 }
 
-// When no thread waits for a batch any more. None will before the lock is released.
+// Returns when no thread waits for a batch any more. None will before the lock is released.
 std::unique_lock<std::mutex> LoaderHandle::LockUnused() {
   std::unique_lock lock(mutex_);
   ++changing_;
@@ -324,6 +325,13 @@ LoaderCounts LoaderHandle::BlankReport(const Position& start) const {
   report.part_samples.resize(source_.parts().size());
   if (options_.cache != nullptr) report.cache.emplace();
   return report;
+}
+
+// The program has waited for it when the loader was made.
+void LoaderHandle::CountFirstStage() {
+  if (facts_->cache) before_.cache = facts_->cache;
+  before_.stalls.seconds[static_cast<size_t>(StallCause::kIndex)] = facts_->seconds;
+  before_.stalls.elapsed = facts_->seconds;
 }
 
 const std::optional<CacheForecast>& LoaderHandle::Forecast() {

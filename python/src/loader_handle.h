@@ -20,9 +20,9 @@
 
 namespace millrace::python {
 
-/// The counts of Loader.report(): those of the pipeline, and those of this side of it.
+/// Holds the counts of Loader.report(): those of the pipeline, and those of this side of it.
 struct LoaderCounts : LoaderReport {
-  /// CPU time of the threads that made floats of pixels when batches were handed over.
+  /// This is the CPU time of the threads that made floats of pixels when batches were handed over.
   double conversion_cpu_seconds = 0;
 };
 
@@ -34,18 +34,19 @@ class LoaderHandle {
   /// have to be made: Python's signal handlers run meanwhile.
   LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
                const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
-  /// One whose first epoch is staged; its first stage is opened now, interruptibly.
+  /// Makes one whose first epoch is staged; its first stage is opened now, interruptibly.
   LoaderHandle(std::shared_ptr<StagedHandle> staged, LoaderOptions options);
-  /// Another one for the same data with the same options, at the start of the first epoch.
+  /// Returns another loader for the same data with the same options, at the start of the first epoch.
   explicit LoaderHandle(const LoaderHandle& other);
   ~LoaderHandle();
 
-  /// The next batch, none if it would be of another epoch; or nothing if it has not come within 50 ms. Does not look at
-  /// signals. Several threads wait for their turns; the last batch of the epoch may go to another one meanwhile.
+  /// Returns the next batch, none if it would be of another epoch; or nothing if it has not come within 50 ms. Does not
+  /// look at signals. Several threads wait for their turns; the last batch of the epoch may go to another one
+  /// meanwhile.
   std::optional<std::optional<Batch>> Poll(uint64_t epoch);
 
-  /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where
-  /// the rest of this one is dropped. Throws what Begin throws.
+  /// Returns the position at which a loader begins that is sent to `position`: the same, or the start of the next epoch
+  /// if the rest of this one is dropped. Throws what Begin throws.
   std::string Settled(const std::string& position);
   /// Stops reading, and goes to `position`. Batches of the epochs before `epochs` are delivered from there; 0: without
   /// end. The report continues from `counts`; null: from nothing. A position that is refused changes nothing.
@@ -58,25 +59,25 @@ class LoaderHandle {
   /// Stops the threads' work for this loader. The report stays; batches that were received stay valid. May be called
   /// twice.
   void Close();
-  /// What the end of the interpreter does for all loaders of this process that are still open.
+  /// The end of the interpreter calls this for all loaders of this process that are still open.
   static void CloseAll();
 
   LoaderCounts Report();
   /// Counts CPU time that a conversion took.
   void AddConversion(std::chrono::nanoseconds cpu_time) { conversion_ns_ += cpu_time.count(); }
-  /// Batches pass through threads of Python that do `work` on them: metrics tell what the program waits for. To be
+  /// Batches pass through threads of Python that do `work` on them: metrics say what the program waits for. To be
   /// called before it is read.
   void CountProgramWaits(const std::string& work) { program_ = std::make_shared<ProgramWaits>(work); }
-  /// Those waits; null without CountProgramWaits.
+  /// Returns those waits; null without CountProgramWaits.
   ProgramWaits* program() { return program_.get(); }
-  /// What the cache is likely to bring; nullopt without one, and if that cannot be told. Worked out when it is asked
-  /// for first.
+  /// Returns the cache's likely contribution; nullopt without a cache, and if it is not known. It is computed at the
+  /// first call.
   const std::optional<CacheForecast>& Forecast();
-  /// Of the next batch.
+  /// Returns the epoch of the next batch.
   uint64_t epoch();
-  /// 0 if they are not known: before the index of a staged loader is whole. Waits for nothing.
+  /// Returns 0 if they are not known: before the index of a staged loader is whole. Waits for nothing.
   uint64_t steps_per_epoch();
-  /// About as many: those, or what the first stage lets expect.
+  /// Returns about as many: those, or the number that the first stage lets expect.
   uint64_t estimated_steps();
 
   const LoaderOptions& options() const { return options_; }
@@ -89,14 +90,14 @@ class LoaderHandle {
 
  private:
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Loader"); }
-  /// What one look for the next batch has found.
+  /// Holds what one look for the next batch has found.
   struct Look {
     bool closed = false;
     bool ready = false;  // else there was nothing for a while
     absl::StatusOr<std::optional<Batch>> next = std::nullopt;
   };
 
-  // All of these without the GIL.
+  // These are all called without the GIL.
   Look LookForNext(uint64_t epoch);
   std::unique_lock<std::mutex> LockUnused();
   absl::StatusOr<std::unique_ptr<BatchSource>> Make(const LoaderOptions& options) const;
@@ -104,6 +105,7 @@ class LoaderHandle {
   void StopLocked();
   LoaderCounts ReportLocked() const;
   void Describe();
+  void CountFirstStage();
   LoaderCounts BlankReport(const Position& start) const;
 
   const pid_t maker_ = getpid();

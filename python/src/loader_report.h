@@ -11,8 +11,8 @@ namespace millrace::python {
 
 namespace nb = nanobind;
 
-/// What Loader.report() gives, by the names that millrace.Report documents; `digest` is None without `with_digest`. GIL
-/// held.
+/// Returns the result of Loader.report(), by the names that millrace.Report documents; `digest` is None without
+/// `with_digest`. GIL held.
 nb::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& forecast, bool with_digest);
 
 }  // namespace millrace::python

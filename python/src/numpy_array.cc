@@ -9,7 +9,7 @@ namespace millrace::python {
 
 namespace {
 
-// Leaked, like all that the interpreter's end may touch. Set once, by ImportNumpy.
+// The object is leaked, like all that the interpreter's end may touch. It is set once, by ImportNumpy.
 struct NumpyFunctions {
   nb::object ndarray;
   nb::object empty;
@@ -19,8 +19,8 @@ struct NumpyFunctions {
 };
 NumpyFunctions* numpy_functions = nullptr;
 
-// Memory as NumPy takes it, by the buffer protocol. A type of CPython's own: one of nanobind costs several objects for
-// each array.
+// Holds memory as NumPy takes it, by the buffer protocol. It is a type of CPython's own: one of nanobind costs several
+// objects for each array.
 struct Memory {
   PyObject base;
   void* data;

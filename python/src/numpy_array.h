@@ -12,23 +12,24 @@ namespace millrace::python {
 
 namespace nb = nanobind;
 
-/// Whole numbers that Python gives, in any array that NumPy can make int64 of.
+/// These are whole numbers that Python gives, in any array that NumPy can make int64 of.
 using Numbers = nb::ndarray<const int64_t, nb::c_contig, nb::device::cpu>;
-/// An array of Python that is to be filled. The argument is declared with `.noconvert()`, so that it is no copy.
+/// This is an array of Python that is to be filled. The argument is declared with `.noconvert()`, so that it is not a
+/// copy.
 template <typename T>
 using FillableArray = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
 
 /// Imports NumPy, so that no later call does: an import is a place where handlers of signals run.
 void ImportNumpy();
 
-/// numpy.dtype(name). GIL held, as for all functions here.
+/// Returns numpy.dtype(name). GIL held, as for all functions here.
 nb::object Dtype(std::string_view name);
 
-/// A NumPy array of that type and shape in `bytes` of memory at `data`, which `owner` keeps. The array can be written
-/// to.
+/// Returns a NumPy array of that type and shape in `bytes` of memory at `data`, which `owner` keeps. The array can be
+/// written to.
 nb::object ArrayIn(void* data, size_t bytes, nb::handle owner, nb::handle dtype, const std::vector<Py_ssize_t>& dims);
 
-/// A NumPy array of the numbers, without a copy.
+/// Returns a NumPy array of the numbers, without a copy.
 template <typename T>
 nb::object ArrayOf(std::vector<T> numbers) {
   auto* const held = new std::vector<T>(std::move(numbers));

@@ -53,7 +53,7 @@ nb::list ListObjects(const std::string& uri) {
 
 using ObjectTuple = std::tuple<std::string, int64_t, std::string>;
 
-// One ObjectReader a store; mostly there is one.
+// There is one ObjectReader for each store; mostly there is one store.
 absl::StatusOr<std::vector<std::string>> ReadAllOf(Process& process, const std::vector<ObjectTuple>& objects,
                                                    const std::stop_token& stop) {
   std::map<ObjectStore*, std::pair<std::vector<size_t>, std::vector<ObjectInfo>>> by_store;

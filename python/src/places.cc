@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kRemovalBatch = 1000;  // ObjectStore::Delete
 
 struct Listed {
-  // By what comes behind the place: "" is a key that ends with '/', which is the place's own.
+  // The names are what follows the place: "" is a key that ends with '/', which is the place's own.
   std::vector<std::pair<std::string, ObjectInfo>> objects;
   std::vector<std::string> folders;  // ending with '/'
 };
@@ -117,7 +117,7 @@ uint64_t CopyOneObject(const std::string& source, const std::string& target, boo
       [&](const std::stop_token& stop) { return Copy(process->stores, source, target, only_if_absent, stop); });
 }
 
-// A folder of this user's alone in the cache folder (base/own_folder.h).
+// Returns a folder of this user's alone in the cache folder (base/own_folder.h).
 std::string OwnCacheFolder(const std::string& name) {
   const std::string folder = DefaultCacheFolder();
   if (folder.empty()) {

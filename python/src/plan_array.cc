@@ -30,7 +30,7 @@ namespace {
 
 using Handles = std::vector<std::shared_ptr<DatasetHandle>>;
 
-// _core.Plan: a plan, and what its items are: samples of data sets, or just numbers.
+// This is _core.Plan: a plan, and its items, which are samples of data sets, or just numbers.
 class PlanHandle {
  public:
   PlanHandle(Plan plan, Handles datasets, bool mixed)
@@ -151,7 +151,7 @@ void Fill(const Numbers& numbers, const FillableArray<int64_t>& into, Work work)
 
 uint64_t CheckedPosition(const PlanHandle& self, int64_t position) {
   if (position < 0 || static_cast<uint64_t>(position) >= self.size()) {
-    throw nb::index_error(fmt::format("{} lies outside the plan's {} samples", position, self.size()).c_str());
+    throw nb::index_error(fmt::format("{} is outside the plan's {} samples", position, self.size()).c_str());
   }
   return static_cast<uint64_t>(position);
 }
@@ -172,7 +172,7 @@ void PartsAt(const PlanHandle& self, const Numbers& positions, const FillableArr
   });
 }
 
-// -1 for samples that do not come in this epoch.
+// Writes -1 for samples that do not come in this epoch.
 void PositionsOf(const PlanHandle& self, const Numbers& samples, int64_t part, const FillableArray<int64_t>& into) {
   if (!self.plan().invertible() && samples.size() > 0) {
     Throw(absl::UnimplementedError(
@@ -187,7 +187,7 @@ void PositionsOf(const PlanHandle& self, const Numbers& samples, int64_t part, c
   });
 }
 
-// Of draws without an inverse: by going through the epoch, which may take long.
+// Finds the positions of draws without an inverse, by a walk through the epoch, which may take long.
 std::vector<uint64_t> PositionsOfDraws(const Plan& plan, const std::vector<uint64_t>& items) {
   constexpr uint64_t kBetweenLooks = uint64_t{1} << 16;
   std::vector<uint64_t> found;

@@ -12,7 +12,7 @@ namespace millrace::python {
 
 namespace {
 
-// Guarded by the GIL, which a forking thread holds, so that a child finds them whole.
+// These are guarded by the GIL, which a forking thread holds, so that a child finds them whole.
 RuntimeOptions options_for_runtime;
 int nice_for_runtime = 10;  // the training has the same cores
 std::chrono::nanoseconds outage_limit_for_stores = std::chrono::minutes(10);

@@ -18,10 +18,10 @@
 #include "store/request_counts.h"
 #include "store/stores.h"
 
-/// What all objects of this Python process share, and the rule for forks: threads do not survive a fork, so whatever
-/// owns some belongs to the process that made it. In a child it is refused before it is touched (its locks may be held
-/// by threads that do not exist there) and never destroyed; what the child makes itself gets a Runtime of its own. All
-/// functions here are called with the GIL held.
+/// All objects of this Python process share this. It also holds the rule for forks: threads do not survive a fork, so
+/// an owner of threads belongs to the process that made it. In a child it is refused before it is touched, since its
+/// locks may be held by threads that do not exist there, and it is never destroyed. Objects that the child makes itself
+/// get a Runtime of their own. All functions here are called with the GIL held.
 
 namespace millrace::python {
 
@@ -34,11 +34,11 @@ struct DeleteInOwnProcess {
   }
 };
 
-/// An object that is destroyed only in the process that made it.
+/// Holds an object that is destroyed only in the process that made it.
 template <typename T>
 using ProcessLocal = std::unique_ptr<T, DeleteInOwnProcess<T>>;
 
-/// The threads, budget and stores of one process. Alive while anything uses it, arrays of batches included.
+/// Holds the threads, budget and stores of one process. Alive while anything uses it, arrays of batches included.
 struct Process {
   /// `cpu_nice` is added to the nice of the threads of the CPU pool: how far they give way to those of the program.
   Process(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit);
@@ -54,21 +54,22 @@ struct Process {
   std::unique_ptr<MetricsServer> metrics;  // null: not served
 };
 
-/// That of this process; made when first needed.
+/// Returns that of this process; made when first needed.
 std::shared_ptr<Process> CurrentProcess();
 
-/// What the Runtime and the Stores will be made with. With `metrics` they are made now, and metrics are served: in this
-/// process, not in its forks. UsageError when this process has them already, and the errors of MetricsServer::Start.
+/// Sets the options of the Runtime and the Stores that will be made. With `metrics` they are made now, and metrics are
+/// served: in this process, not in its forks. Throws UsageError when this process has them already, and the errors of
+/// MetricsServer::Start.
 void Configure(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit,
                const std::optional<MetricsAddress>& metrics);
 
-/// Where the metrics of this process are; nullopt if they are not served.
+/// Returns the URL of the metrics of this process; nullopt if they are not served.
 std::optional<std::string> MetricsUrl();
 
 /// Lets go of the Runtime, which ends when nothing uses it any more. For the end of the interpreter.
 void ReleaseProcess();
 
-/// UsageError unless `maker`, the process that made the object called `what`, is this one.
+/// Throws UsageError unless `maker`, the process that made the object called `what`, is this one.
 void CheckOwnProcess(pid_t maker, std::string_view what);
 
 }  // namespace millrace::python

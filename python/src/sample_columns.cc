@@ -48,7 +48,7 @@ void KeyHashes(const DatasetHandle& self, const nb::int_& seed, const FillableAr
   }));
 }
 
-// (samples of the index that have one of the keys, places of the keys that no sample has).
+// Returns (samples of the index that have one of the keys, places of the keys that no sample has).
 nb::tuple FindKeys(const DatasetHandle& self, const std::vector<std::string>& keys) {
   self.CheckOwnProcess();
   std::vector<int64_t> samples;
@@ -72,7 +72,7 @@ nb::tuple FindKeys(const DatasetHandle& self, const std::vector<std::string>& ke
   return nb::make_tuple(ArrayOf(std::move(samples)), missing);
 }
 
-// (type, value) of each sample, or None.
+// Returns (type, value) of each sample, or None.
 nb::list Column(const DatasetHandle& self, const std::string& field) {
   self.CheckOwnProcess();
   const std::vector<std::optional<ColumnValue>> values = RunInterruptibly(

@@ -12,7 +12,8 @@
 
 namespace millrace::python {
 
-/// _core.StagedDataset: the shards of a data set, as they were listed. Its members are called with the GIL held.
+/// This is _core.StagedDataset: the shards of a data set, as they were listed. Its members are called with the GIL
+/// held.
 class StagedHandle {
  public:
   /// Lists the shards; the GIL is released meanwhile. `progress` as of DatasetHandle, for the first stage.

@@ -15,7 +15,7 @@ namespace millrace::python {
 
 namespace {
 
-// The members of a sample.
+// Returns the members of a sample.
 nb::bytes TarSample(const std::string& key, const std::vector<std::pair<std::string, nb::object>>& fields) {
   TarEncoder encoder;
   SampleShape shape;

@@ -23,21 +23,22 @@ namespace millrace::python {
 
 namespace {
 
-// Workers of this process that are open. Guarded by the GIL; leaked, like all that the interpreter's end may touch.
+// Holds workers of this process that are open. Guarded by the GIL; leaked, like all that the interpreter's end may
+// touch.
 std::set<WorkerHandle*>& OpenWorkers() {
   static auto* const workers = new std::set<WorkerHandle*>();
   return *workers;
 }
 
-// What Python's side of RowFunctions gets: name, URI, whether tensors are wanted, most bytes, and what random numbers
-// are a function of.
+// Python's side of RowFunctions gets this tuple: name, URI, whether tensors are wanted, most bytes, and the arguments
+// of the random numbers.
 nb::tuple ToTuple(const RowFunction& function) {
   return nb::make_tuple(
       ToPyText(function.name), ToPyText(function.uri), function.wants_tensors, function.most_bytes,
       nb::make_tuple(function.seed, function.rank, function.world, function.is_mix, function.streams, function.stream));
 }
 
-/// Functions of Python, which run with the GIL: one at a time.
+/// Runs functions of Python, which need the GIL: one at a time.
 class PythonFunctions final : public RowFunctions {
  public:
   PythonFunctions(std::shared_ptr<Process> process, nb::object check, nb::object apply)
@@ -72,7 +73,7 @@ class PythonFunctions final : public RowFunctions {
   }
 
  private:
-  // What Python raises here is none of the function's own exceptions, which are results.
+  // An exception that Python raises here is not one of the function's own exceptions, which are results.
   template <typename Work>
   absl::Status Guarded(Work work) {
     try {

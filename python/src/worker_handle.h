@@ -14,8 +14,8 @@ namespace millrace::python {
 
 namespace nb = nanobind;
 
-/// _core.Worker: a worker of the data service within this process, which runs functions of trainers in it. Members are
-/// called with the GIL held.
+/// This is _core.Worker: a worker of the data service within this process, which runs functions of trainers in it.
+/// Members are called with the GIL held.
 class WorkerHandle {
  public:
   /// `check` and `apply` are the two of RowFunctions, on the worker's threads (millrace/worker.py). They live until
@@ -25,11 +25,11 @@ class WorkerHandle {
                const std::string& cache_tenant, nb::object check, nb::object apply);
   ~WorkerHandle();
 
-  /// HOST:PORT.
+  /// Returns HOST:PORT.
   const std::string& address() const { return address_; }
   /// Ends all sessions, and waits for the functions that run. May be called twice.
   void Close();
-  /// What the end of the interpreter does for all workers of this process that are still open.
+  /// The end of the interpreter calls this for all workers of this process that are still open.
   static void CloseAll();
 
  private:

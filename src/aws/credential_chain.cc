@@ -24,7 +24,7 @@ std::string Value(const AwsSection& section, const std::string& key) {
   return at == section.end() ? std::string() : at->second;
 }
 
-// The names of both keys in their source.
+// These are the names of both keys in their source.
 struct KeyNames {
   std::string_view access = "AWS_ACCESS_KEY_ID";
   std::string_view secret = "AWS_SECRET_ACCESS_KEY";
@@ -63,7 +63,7 @@ absl::StatusOr<Source> ContainerOf(const AwsSettings& settings) {
   return ContainerSource(std::move(endpoint));
 }
 
-/// A number from 1 to 1,000; nullopt if it is not set.
+/// Returns a number from 1 to 1,000; nullopt if it is not set.
 absl::StatusOr<std::optional<int>> Number(const AwsSettings& settings, const std::string& variable,
                                           const std::string& key) {
   constexpr int kMost = 1000;
@@ -79,13 +79,13 @@ absl::StatusOr<Source> InstanceOf(const AwsSettings& settings) {
   absl::StatusOr<std::optional<EndpointUrl>> service = InstanceMetadataService(settings);
   if (!service.ok()) return std::move(service).status();
   if (!*service) return absl::UnauthenticatedError(kNoCredentials.data());
-  InstancePatience patience;
+  InstanceLimits limits;
   ASSIGN_OR_RETURN(const std::optional<int> seconds,
                    Number(settings, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout"));
-  if (seconds) patience.timeout = absl::Seconds(*seconds);
-  ASSIGN_OR_RETURN(patience.attempts,
+  if (seconds) limits.timeout = absl::Seconds(*seconds);
+  ASSIGN_OR_RETURN(limits.attempts,
                    Number(settings, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "metadata_service_num_attempts"));
-  return InstanceSource(**std::move(service), patience);
+  return InstanceSource(**std::move(service), limits);
 }
 
 absl::StatusOr<Source> WebIdentityOf(const AwsSettings& settings) {
@@ -99,12 +99,12 @@ absl::StatusOr<Source> WebIdentityOf(const AwsSettings& settings) {
   return WebIdentitySource(std::move(sts), std::move(role), settings.Variable("AWS_WEB_IDENTITY_TOKEN_FILE"));
 }
 
-/// The sources of one profile and of those that it refers to.
+/// Holds the sources of one profile and of those that it refers to.
 class ProfileChain {
  public:
   explicit ProfileChain(const AwsSettings& settings) : settings_(settings) {}
 
-  /// nullptr when the profile says nothing of credentials.
+  /// Returns nullptr when the profile says nothing of credentials.
   absl::StatusOr<Source> Of(const std::string& name) {
     const AwsSection* const profile = settings_.FindProfile(name);
     if (profile == nullptr) return nullptr;
@@ -127,7 +127,7 @@ class ProfileChain {
         WholeKeys({Value(profile, "aws_access_key_id"), Value(profile, "aws_secret_access_key"), token}, kNamesInFile));
     const auto has = [&profile](const char* key) { return !Value(profile, key).empty(); };
     const bool has_sso = has("sso_session") || has("sso_start_url");
-    // As in botocore, SSO comes before keys if the profile names its account or role.
+    // SSO comes before keys if the profile names its account or role, as in botocore.
     if (has_sso && (has("sso_account_id") || has("sso_role_name"))) return SsoOf(name, profile);
     if (keys) return StaticSource(fmt::format("profile '{}'", name), *std::move(keys));
     if (std::string command = Value(profile, "credential_process"); !command.empty())

@@ -20,13 +20,13 @@ constexpr size_t kMaxSecretBytes = 32 << 10;
 constexpr int64_t kMaxUnixMillis = 253'402'300'799'000;  // year 9999
 
 absl::StatusOr<Json> ParseObject(std::string_view text) {
-  // Without exceptions: theirs quote the document.
+  // It must not throw: exceptions of nlohmann quote the document.
   Json document = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
   return document;
 }
 
-/// "" when it is not there or no string.
+/// Returns "" when it is not there or not a string.
 std::string Text(const Json& object, const char* name) {
   const auto at = object.find(name);
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
@@ -58,7 +58,7 @@ absl::StatusOr<ExpiringCredentials> FromJson(const Json& object, const char* tok
   credentials.keys = {Text(object, "AccessKeyId"), Text(object, "SecretAccessKey"), Text(object, token_name)};
   if (object.contains("Expiration") && !object["Expiration"].is_null()) {
     const std::optional<absl::Time> expires = ParseTime(Text(object, "Expiration"));
-    if (!expires) return absl::InvalidArgumentError("its Expiration is no time");
+    if (!expires) return absl::InvalidArgumentError("its Expiration is not a time");
     credentials.expires = *expires;
   }
   return Checked(std::move(credentials));
@@ -108,7 +108,7 @@ absl::StatusOr<ExpiringCredentials> ParseCreateSessionXml(std::string_view xml) 
   const absl::StatusOr<XmlDocument> document = XmlDocument::Parse(xml);
   if (!document.ok()) return absl::InvalidArgumentError("it is not XML");
   if (document->root().name() != "CreateSessionResult")
-    return absl::InvalidArgumentError("it is no XML <CreateSessionResult>");
+    return absl::InvalidArgumentError("it is not an XML <CreateSessionResult>");
   return KeysOf(document->root().Child("Credentials"));
 }
 
@@ -146,7 +146,7 @@ absl::StatusOr<ExpiringCredentials> ParseSsoRoleJson(std::string_view json) {
     return absl::InvalidArgumentError("it has no expiration");
   const bool too_large = expiration->is_number_unsigned() && expiration->get<uint64_t>() > kMaxUnixMillis;
   if (too_large || expiration->get<int64_t>() < 0 || expiration->get<int64_t>() > kMaxUnixMillis)
-    return absl::InvalidArgumentError("its expiration is no time");
+    return absl::InvalidArgumentError("its expiration is not a time");
   credentials.expires = absl::FromUnixMillis(expiration->get<int64_t>());
   return Checked(std::move(credentials));
 }
@@ -158,7 +158,7 @@ absl::StatusOr<SsoToken> ParseSsoTokenJson(std::string_view json) {
   if (token.access_token.empty()) return absl::InvalidArgumentError("it has no accessToken");
   RETURN_IF_ERROR(CheckSecret(token.access_token, "its accessToken"));
   const std::optional<absl::Time> expires = ParseTime(Text(object, "expiresAt"));
-  if (!expires) return absl::InvalidArgumentError("its expiresAt is no time");
+  if (!expires) return absl::InvalidArgumentError("its expiresAt is not a time");
   token.expires = *expires;
   token.refresh_token = Text(object, "refreshToken");
   token.client_id = Text(object, "clientId");
@@ -186,7 +186,7 @@ absl::StatusOr<RenewedSsoToken> RenewSsoTokenJson(std::string_view file, std::st
   constexpr int64_t kLongest = int64_t{10} * 365 * 24 * 3600;
   const auto seconds = object.find("expiresIn");
   if (seconds == object.end() || !seconds->is_number_integer() || *seconds < 1 || *seconds > kLongest)
-    return absl::InvalidArgumentError("its expiresIn is no time");
+    return absl::InvalidArgumentError("its expiresIn is not a time");
   cached["accessToken"] = renewed.access_token;
   cached["expiresAt"] =
       absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", now + absl::Seconds(seconds->get<int64_t>()), absl::UTCTimeZone());

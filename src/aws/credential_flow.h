@@ -13,9 +13,9 @@ struct WaitAction {
   absl::Duration wait;
 };
 
-/// One fetch of credentials: a source, its calls tried again while that may help, and its clock held against ours.
-/// A state machine without I/O, clock or threads. The driver does what each step says and gives the answer to OnInput,
-/// or after a wait calls AfterWait, until a result comes.
+/// Makes one fetch of credentials: from a source, with calls that are tried again while that may help, and with its
+/// clock compared with ours. It is a state machine without I/O, clock or threads. The driver does what each step says
+/// and gives the answer to OnInput, or after a wait calls AfterWait, until a result comes.
 class CredentialFlow {
  public:
   using Result = absl::StatusOr<ExpiringCredentials>;  // `expires` by our clock

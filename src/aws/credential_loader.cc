@@ -44,13 +44,13 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 
 }  // namespace
 
-/// One fetch. All on its loop's thread, but for what the CPU pool does and says so.
+/// This is one fetch. All of it is on its loop's thread, except for what the CPU pool does and says so.
 class CredentialLoader::Run final : public std::enable_shared_from_this<Run> {
  public:
   Run(CredentialLoader& loader, EventLoop& loop, uint64_t jitter_key, CredentialsProvider::Fetched done)
       : loader_(loader), loop_(loop), jitter_key_(jitter_key), done_(std::move(done)) {}
 
-  /// On any thread.
+  /// May be called on any thread.
   void Begin() {
     OnCpu([self = shared_from_this()] {
       absl::StatusOr<AwsSettings> settings = AwsSettings::Load(*self->loader_.environment_);
@@ -61,7 +61,7 @@ class CredentialLoader::Run final : public std::enable_shared_from_this<Run> {
     });
   }
 
-  /// On any thread.
+  /// May be called on any thread.
   void Cancel() {
     stop_.request_stop();
     loop_.Post([self = shared_from_this()] {
@@ -115,7 +115,7 @@ class CredentialLoader::Run final : public std::enable_shared_from_this<Run> {
 
   void OnInput(CredentialInput input) { Do(flow_->OnInput(std::move(input), absl::Now())); }
 
-  /// The result of a blocking function as the next input.
+  /// Takes the result of a blocking function as the next input.
   template <typename Function>
   void AskCpu(Function function) {
     OnCpu([self = shared_from_this(), function = std::move(function)] {

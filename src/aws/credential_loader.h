@@ -23,7 +23,7 @@ class CredentialLoader {
   CredentialLoader(const CredentialLoader&) = delete;
   CredentialLoader& operator=(const CredentialLoader&) = delete;
 
-  /// One at a time. `done` is called once, on a loop; Cancelled after the destructor has begun.
+  /// Call it one at a time. `done` is called once, on a loop; Cancelled after the destructor has begun.
   void Fetch(CredentialsProvider::Fetched done);
 
  private:
@@ -38,7 +38,7 @@ class CredentialLoader {
   std::condition_variable idle_;
   uint64_t fetches_ = 0;
   bool closing_ = false;
-  std::unordered_set<std::shared_ptr<Run>> runs_;  // in flight: one, or two while one tells its result
+  std::unordered_set<std::shared_ptr<Run>> runs_;  // in flight: one, or two while one delivers its result
 };
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// Every source of credentials without I/O: the settings that lead to it, what it asks, and what it makes of answers.
+// These tests run every source of credentials without I/O: the settings that lead to it, what it asks, and what it
+// makes of answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -451,7 +452,7 @@ TEST_F(CredentialSourcesTest, Instance) {
   const auto message = [this](std::vector<CredentialInput> answers) {
     return std::string(Fetch(std::move(answers)).status().message());
   };
-  // Elsewhere than on EC2 nobody answers.
+  // On machines other than EC2 nobody answers.
   EXPECT_THAT(message({Broken()}), AllOf(HasSubstr("no AWS credentials were found; set AWS_ACCESS_KEY_ID"),
                                          HasSubstr("the instance metadata service (169.254.169.254): it does not")));
   EXPECT_EQ(calls_.size(), 2u);
@@ -460,7 +461,7 @@ TEST_F(CredentialSourcesTest, Instance) {
   EXPECT_THAT(message({Http(200, "CANARY"), Http(200, "")}), HasSubstr("has no role"));
   EXPECT_THAT(message({Http(200, "CANARY"), Http(200, "r"), Http(200, R"({"Code": "Failed"})")}),
               HasSubstr("not Success"));
-  // In an outage the service gives on what has expired; the store may take it.
+  // The service hands out expired credentials during an outage; the store may take them.
   const std::string expired = R"({"AccessKeyId": "AK", "SecretAccessKey": "CANARY-S", "Token": "CANARY-T",
       "Expiration": "2025-12-31T23:00:00Z"})";
   const CredentialFlow::Result old = Fetch({Http(200, "CANARY-imds"), Http(200, "r"), Http(200, expired)});
@@ -472,7 +473,7 @@ TEST_F(CredentialSourcesTest, Instance) {
   EXPECT_THAT((*Find())->Name(), HasSubstr("127.0.0.1:1338"));
 }
 
-TEST_F(CredentialSourcesTest, PatienceWithTheInstance) {
+TEST_F(CredentialSourcesTest, LimitsOfTheInstance) {
   variables_["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = "http://127.0.0.1:1338/";
   const auto first_call = [this] {
     CredentialAction action = (*Find())->Begin(kNow);

@@ -62,7 +62,7 @@ void CredentialsProvider::StartFetch(std::unique_lock<std::mutex> lock) {
 }
 
 void CredentialsProvider::OnFetched(absl::StatusOr<ExpiringCredentials> result, absl::Time now) {
-  // Else a waiting request would find none and fetch again, for ever.
+  // Without this, a waiting request would find no credentials and fetch again, for ever.
   if (result.ok() && result->expires <= now) result = absl::UnauthenticatedError("the AWS credentials have expired");
   std::vector<Waiter> waiters;
   absl::Status status = result.status();

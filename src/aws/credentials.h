@@ -13,10 +13,10 @@
 
 namespace millrace {
 
-/// The credentials of one client. Those that end are fetched again 5 to 10 minutes before, once for all requests. The
-/// old ones serve until they end, also when fetching fails; it is tried again. If their source does not answer at all,
-/// they serve beyond their end, until the store rejects them or the source answers. Who asks when
-/// there are none waits for the fetch. No clock and no I/O of its own. Thread-safe.
+/// Provides the credentials of one client. Those that end are fetched again 5 to 10 minutes before, once for all
+/// requests. The old ones serve until they end, also when fetching fails; it is tried again. If their source does not
+/// answer at all, they serve beyond their end, until the store rejects them or the source answers. A request that asks
+/// when there are none waits for the fetch. It has no clock and no I/O of its own. Thread-safe.
 class CredentialsProvider {
  public:
   using Shared = std::shared_ptr<const Credentials>;
@@ -25,13 +25,13 @@ class CredentialsProvider {
   /// Begins to fetch; calls back exactly once, from any thread, perhaps at once. One at a time.
   using Fetch = std::function<void(Fetched done)>;
 
-  /// Without `fetch`, `first` never changes, and asking takes no lock. Otherwise `first`, unless it is empty, serves
-  /// until it is rejected. Nothing that was begun by `fetch` may call back after the destructor.
+  /// If there is no `fetch`, `first` never changes, and asking takes no lock. Otherwise `first`, unless it is empty,
+  /// serves until it is rejected. A fetch that has begun must not call back after the destructor.
   CredentialsProvider(Credentials first, Fetch fetch, uint64_t jitter_key);
   CredentialsProvider(const CredentialsProvider&) = delete;
   CredentialsProvider& operator=(const CredentialsProvider&) = delete;
 
-  /// The current ones, valid as long as this lives; nullptr if there are none: then call Wait.
+  /// Returns the current ones, valid as long as this lives; nullptr if there are none: then call Wait.
   Shared Get(absl::Time now);
   /// Calls `ready` once, when there are credentials or with the reason why there are none; perhaps at once.
   void Wait(absl::Time now, Waiter ready);

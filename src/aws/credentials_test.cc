@@ -23,7 +23,7 @@ using ::testing::Not;
 const absl::Time kStart = absl::FromUnixSeconds(1'767'225'600);
 constexpr char kCanary[] = "canary-secret";
 
-/// A provider whose fetches the test answers.
+/// Holds a provider whose fetches the test answers.
 class CredentialsTest : public ::testing::Test {
  protected:
   std::string Key() {
@@ -186,7 +186,7 @@ TEST_F(CredentialsTest, RejectedOnesAreFetchedAnewOnce) {
   EXPECT_TRUE(provider_->Reject(old, now_));
   EXPECT_EQ(Key(), "new");
   EXPECT_EQ(fetches_, 1);
-  // Those that were fetched just now are the best there are.
+  // There are no better credentials than those that were fetched just now.
   EXPECT_FALSE(provider_->Reject(provider_->Get(now_), now_));
   now_ += CredentialsProvider::kMinAge;
   EXPECT_TRUE(provider_->Reject(provider_->Get(now_), now_));

@@ -61,8 +61,8 @@ bool IsLoopback(std::string_view host) {
 
 absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   const auto refuse = [url](std::string_view why) {
-    // With an '@' some of it may be a password, and which part cannot be known: a password may contain any separator. A
-    // query may be that of a presigned URL.
+    // If there is an '@', some of it may be a password, and it is not known which part: a password may contain any
+    // separator. A query may be that of a presigned URL.
     const bool secret = url.find_first_of("@?") != std::string_view::npos;
     const std::string shown = secret ? "(not shown: it may contain a secret)" : fmt::format("'{}'", url);
     return absl::InvalidArgumentError(

@@ -23,7 +23,7 @@ constexpr absl::Duration kNearTimeout = absl::Seconds(2);
 constexpr int kImdsAttempts = 4;
 constexpr absl::Duration kExtension = absl::Minutes(10);
 
-/// The digest of a text that may hold a secret.
+/// Returns the digest of a text that may hold a secret.
 std::string DigestOf(std::string_view text) {
   constexpr size_t kDigits = 32;
   return HexEncode(Sha256(AsBytes(text))).substr(0, kDigits);
@@ -37,7 +37,7 @@ std::string SubjectOf(std::string_view token) {
   const std::vector<std::string> parts = absl::StrSplit(text, '.');
   std::string payload;
   if (parts.size() == 3 && absl::WebSafeBase64Unescape(parts[1], &payload)) {
-    // Without exceptions: theirs quote the document.
+    // It must not throw: exceptions of nlohmann quote the document.
     const auto claims = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
     if (claims.is_object() && claims.contains("sub") && claims["sub"].is_string()) {
       return fmt::format("subject {}", claims["sub"].get<std::string>());
@@ -77,7 +77,7 @@ class CommandSource final : public CredentialSource {
     absl::StatusOr<ExpiringCredentials> credentials = ParseProcessJson(input.text);
     if (!credentials.ok()) {
       return absl::UnauthenticatedError(
-          fmt::format("what it printed: {}; {}", ToStd(credentials.status().message()), kRemedy));
+          fmt::format("its output: {}; {}", ToStd(credentials.status().message()), kRemedy));
     }
     if (credentials->expires <= now) return absl::UnauthenticatedError("it printed credentials that have expired");
     return *std::move(credentials);
@@ -94,7 +94,7 @@ class Container final : public CredentialSource {
   std::string Name() const override {
     return fmt::format("the container's endpoint ({})", HostHeader(endpoint_.server));
   }
-  // One endpoint serves many: it tells them apart by their tokens. On ECS, the path is a secret.
+  // One endpoint serves many: it distinguishes them by their tokens. On ECS, the path is a secret.
   std::string Principal(const AwsEnvironment& environment) const override {
     std::string token = endpoint_.token;
     if (!endpoint_.token_file.empty()) token = environment.read_file(endpoint_.token_file).value_or("");
@@ -140,7 +140,7 @@ class Container final : public CredentialSource {
 
 class Instance final : public CredentialSource {
  public:
-  Instance(EndpointUrl service, InstancePatience patience) : session_(std::move(service)), patience_(patience) {}
+  Instance(EndpointUrl service, InstanceLimits limits) : session_(std::move(service)), limits_(limits) {}
   std::string Name() const override {
     return fmt::format("the instance metadata service ({})", HostHeader(session_.service().server));
   }
@@ -148,8 +148,8 @@ class Instance final : public CredentialSource {
 
   CredentialAction Begin(absl::Time) override {
     stage_ = Stage::kToken;
-    // If there is no such service, nothing answers: little patience.
-    return Call(session_.TokenRequest(), patience_.timeout.value_or(absl::Seconds(1)), patience_.attempts.value_or(2));
+    // If there is no such service, nothing answers, so the limits are low.
+    return Call(session_.TokenRequest(), limits_.timeout.value_or(absl::Seconds(1)), limits_.attempts.value_or(2));
   }
 
   CredentialAction OnInput(CredentialInput input, absl::Time now) override {
@@ -161,7 +161,7 @@ class Instance final : public CredentialSource {
         stage_ = Stage::kRole;
         return Read(kRoles);
       case Stage::kRole: {
-        // The first line; an instance has one role.
+        // Only the first line counts; an instance has one role.
         const std::string role = input.text.substr(0, input.text.find_first_of("\r\n"));
         if (role.empty()) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
         stage_ = Stage::kKeys;
@@ -171,7 +171,7 @@ class Instance final : public CredentialSource {
         break;
     }
     absl::StatusOr<ExpiringCredentials> credentials = ParseMetadataJson(input.text);
-    // In an outage of its own the service gives the last ones on, and the store may take them.
+    // The service hands out the last credentials during an outage of its own, and the store may take them.
     if (credentials.ok() && credentials->expires <= now) credentials->expires = now + kExtension;
     if (credentials.ok()) return *std::move(credentials);
     return absl::UnavailableError(
@@ -187,25 +187,25 @@ class Instance final : public CredentialSource {
   }
 
   CallAction Read(std::string_view path) const {
-    return Call(session_.ReadRequest(path), patience_.timeout.value_or(kNearTimeout),
-                patience_.attempts.value_or(kImdsAttempts));
+    return Call(session_.ReadRequest(path), limits_.timeout.value_or(kNearTimeout),
+                limits_.attempts.value_or(kImdsAttempts));
   }
 
   absl::Status Refused(const CredentialInput& input) const {
     const bool no_role = stage_ == Stage::kRole && input.http_status == 404;
     if (no_role) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
     return RefusedBy("it", input,
-                     "nothing else gives credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
-                     "or, if the role of this instance is meant, check that the instance has one and allows IMDSv2, "
-                     "with a hop limit of 2 for containers");
+                     "nothing else gives credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. "
+                     "If the role of this instance is meant, check that the instance has one and allows IMDSv2, with "
+                     "a hop limit of 2 for containers");
   }
 
   ImdsSession session_;
-  const InstancePatience patience_;
+  const InstanceLimits limits_;
   Stage stage_ = Stage::kToken;
 };
 
-/// This machine, and the addresses at which ECS and EKS give credentials.
+/// Returns true for this machine, and the addresses at which ECS and EKS give credentials.
 bool MayGetTokenInClear(const std::string& host) {
   constexpr std::array<std::string_view, 3> kHosts = {"169.254.170.2", "169.254.170.23", "fd00:ec2::23"};
   return IsLoopback(host) || std::find(kHosts.begin(), kHosts.end(), host) != kHosts.end();
@@ -233,7 +233,7 @@ absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, s
   const size_t path = scheme == std::string::npos ? scheme : url.find_first_of("/?", scheme + 3);
   // Its errors quote the URL; what follows the host may be secret.
   const absl::StatusOr<EndpointUrl> parsed = ParseEndpointUrl(url.substr(0, path));
-  if (!parsed.ok()) return refuse("is no URL of the form http[s]://host[:port]/path");
+  if (!parsed.ok()) return refuse("is not a URL of the form http[s]://host[:port]/path");
   if (!parsed->server.tls && !MayGetTokenInClear(parsed->server.host)) {
     return refuse(
         "must be https, or http to this machine, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]: credentials are not "
@@ -251,8 +251,8 @@ std::unique_ptr<CredentialSource> ContainerSource(ContainerEndpoint endpoint) {
   return std::make_unique<Container>(std::move(endpoint));
 }
 
-std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service, InstancePatience patience) {
-  return std::make_unique<Instance>(std::move(service), patience);
+std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service, InstanceLimits limits) {
+  return std::make_unique<Instance>(std::move(service), limits);
 }
 
 }  // namespace millrace

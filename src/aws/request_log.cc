@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxTarget = 2048;
 constexpr size_t kMaxValue = 200;
 
-// A server's text as one short word.
+// Returns a server's text as one short word.
 std::string Word(std::string_view text) {
   std::string out(text.substr(0, kMaxValue));
   std::replace_if(
@@ -27,7 +27,7 @@ std::string Word(std::string_view text) {
   return out;
 }
 
-// The names that presigned URLs give to what must not be logged.
+// Presigned URLs give these names to values that must not be logged.
 bool MayBeSecret(std::string_view name) {
   const std::string lower = absl::AsciiStrToLower(ToAbsl(name));
   return lower.starts_with("x-amz-") || lower == "signature" || lower == "awsaccesskeyid";

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// One HTTP request in the log of MILLRACE_LOG=debug, as one line:
+/// Describes one HTTP request in the log of MILLRACE_LOG=debug, as one line:
 ///
 ///   GET https://bucket.s3.eu-west-1.amazonaws.com/key range=bytes=0-99 status=206 ms=31.5 first_byte_ms=30.2 bytes=100
 ///   attempt=1 request=4442587FB7D0A2F9
@@ -17,14 +17,14 @@ namespace millrace {
 /// credentials, tokens and signatures are logged. Pure.
 class RequestLog {
  public:
-  /// How much of the address is logged: the path may be a secret if the service hands out credentials.
+  /// The part of the address that is logged: the path may be a secret if the service hands out credentials.
   enum class Shows { kTarget, kServer };
 
-  /// `attempt`: 1 for the first request of an operation. `hedge`: a second one beside another.
+  /// `attempt` is 1 for the first request of an operation. `hedge` means a second one beside another.
   RequestLog(const HttpRequest& request, Shows shows, int attempt, bool hedge, absl::Time now);
 
   void OnHead(const HttpResponseHead& head, absl::Time now);
-  /// The line, for a request that ended in this way.
+  /// Returns the line, for a request that ended in this way.
   std::string Line(const HttpResult& result, absl::Time now) const;
 
  private:

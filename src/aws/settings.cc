@@ -42,11 +42,11 @@ std::string_view WithoutComment(std::string_view value) {
   return value;
 }
 
-/// Both files of the AWS tools.
+/// These are the two files of the AWS tools.
 enum class FileKind : uint8_t { kConfig, kCredentials };
 
-/// The section that settings below "[profile name]", "[name]" or "[sso-session name]" belong to; nullptr for other
-/// kinds. In the credentials file, any other name is that of a profile.
+/// Returns the section that settings below "[profile name]", "[name]" or "[sso-session name]" belong to; nullptr for
+/// other kinds. In the credentials file, any other name is that of a profile.
 AwsSection* SectionOf(std::string_view section, FileKind file, Profiles& profiles) {
   section = Trim(section);
   const size_t space = section.find_first_of(" \t");
@@ -85,7 +85,7 @@ void KeepKeysTogether(Profiles& credentials, std::map<std::string, AwsSection>& 
   }
 }
 
-/// A path of the user, as the AWS tools read it: with "~", $NAME and ${NAME}.
+/// Returns a path of the user, as the AWS tools read it: with "~", $NAME and ${NAME}.
 std::string ExpandPath(const std::string& path, const std::function<std::string(const std::string&)>& variable) {
   std::string out;
   for (size_t at = 0; at < path.size();) {
@@ -120,7 +120,7 @@ absl::StatusOr<Profiles> ParseFile(std::string_view text, FileKind file) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   AwsSection* section = nullptr;
   bool in_section = false;
-  // The last setting, which lines that are indented further belong to.
+  // This is the last setting, which lines that are indented further belong to.
   std::string parent;  // empty: it has a value
   constexpr size_t kNone = std::string_view::npos;
   size_t parent_indent = kNone;
@@ -146,7 +146,7 @@ absl::StatusOr<Profiles> ParseFile(std::string_view text, FileKind file) {
     const size_t indent = line.find_first_not_of(" \t");
     const bool belongs_to_parent = parent_indent != kNone && indent > parent_indent;
     if (belongs_to_parent && (parent.empty() || !is_setting)) continue;  // more of a value that we do not read
-    if (!is_setting) return refuse("is no setting (name = value)");
+    if (!is_setting) return refuse("is not a setting (name = value)");
     if (!in_section) return refuse("stands before the first [section]");
     std::string name(Trim(content.substr(0, equals)));
     absl::AsciiStrToLower(&name);

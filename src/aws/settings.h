@@ -11,12 +11,12 @@
 
 #include "base/status.h"
 
-/// The settings of the AWS tools: environment variables and profile files.
+/// Reads the settings of the AWS tools: environment variables and profile files.
 
 namespace millrace {
 
-/// Where settings are read from; a test gives its own. The functions may be called from any thread, while settings
-/// are loaded and whenever credentials are fetched again.
+/// The source of settings; a test gives its own. The functions may be called from any thread, while settings are loaded
+/// and whenever credentials are fetched again.
 struct AwsEnvironment {
   std::function<std::optional<std::string>(const std::string& name)> variable;
   std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound if it does not exist
@@ -24,11 +24,11 @@ struct AwsEnvironment {
   std::function<absl::Status(const std::string& path, const std::string& contents)> write_file = {};
 };
 
-/// The variables of the process as they are now, and its files. A copy, since it is not safe to read the environment of
-/// a process while another thread changes it.
+/// Returns the variables of the process as they are now, and its files. It is a copy, since it is not safe to read the
+/// environment of a process while another thread changes it.
 AwsEnvironment ProcessEnvironment();
 
-/// Settings that a program gives by itself; "" leaves those of variables and profile files.
+/// Holds settings that a program gives by itself; "" leaves those of variables and profile files.
 struct AwsChoice {
   std::string endpoint_url;  // of S3
   std::string profile;
@@ -40,56 +40,57 @@ struct AwsChoice {
   }
 };
 
-/// The variables of the identity that a profile replaces if a program names it, as with the AWS tools.
+/// These are the variables of the identity that a profile replaces if a program names it, as with the AWS tools.
 inline constexpr std::array<const char*, 7> kIdentityVariables = {
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",       "AWS_SESSION_TOKEN",    "AWS_SECURITY_TOKEN",
     "AWS_ROLE_ARN",      "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME"};
 
-/// `below`, but for the variables that `choice` replaces.
+/// Returns `below`, except for the variables that `choice` replaces.
 AwsEnvironment WithChoice(AwsEnvironment below, const AwsChoice& choice);
 
-/// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, "[sso-session name]" and
-/// "[services name]"; other kinds of section are skipped. Settings that are indented further than one without a value
-/// above them ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings
-/// are in lower case.
+/// Holds the sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, "[sso-session
+/// name]" and "[services name]"; other kinds of section are skipped. Settings that are indented further than one
+/// without a value above them ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped.
+/// Names of settings are in lower case.
 using AwsSection = std::map<std::string, std::string>;
 struct Profiles {
   std::map<std::string, AwsSection> profiles;
   std::map<std::string, AwsSection> sso_sessions;
   std::map<std::string, AwsSection> services;
 };
-/// InvalidArgument, with the line's number, for what is neither a section, a setting nor a comment. Pure; fuzzed.
+/// Returns InvalidArgument, with the line's number, for a line that is neither a section, a setting nor a comment.
+/// Pure; fuzzed.
 absl::StatusOr<Profiles> ParseProfiles(std::string_view text);
 
-/// The environment and both profile files, merged. An empty variable is an unset one. Plain data.
+/// Holds the environment and both profile files, merged. An empty variable is an unset one. Plain data.
 class AwsSettings {
  public:
-  /// InvalidArgument when a file cannot be read or AWS_PROFILE names a profile that is not there.
+  /// Returns InvalidArgument when a file cannot be read or AWS_PROFILE names a profile that is not there.
   static absl::StatusOr<AwsSettings> Load(const AwsEnvironment& environment);
 
   std::string Variable(const std::string& name) const { return variable_(name).value_or(""); }
-  /// A setting of the profile in use; "" without one.
+  /// Returns a setting of the profile in use; "" without one.
   std::string Profile(const std::string& key) const;
-  /// The first of the variables that is set, else the profile's setting.
+  /// Returns the first of the variables that is set, else the profile's setting.
   std::string First(std::initializer_list<std::string> variables, const std::string& key) const;
-  /// The origin of that value, for messages: "AWS_REGION", or "the profile 'x' in /root/.aws/config"; "" if it is not
-  /// set.
+  /// Returns the origin of that value, for messages: "AWS_REGION", or "the profile 'x' in /root/.aws/config"; "" if it
+  /// is not set.
   std::string Origin(std::initializer_list<std::string> variables, const std::string& key) const;
 
-  /// A setting that is true or false, in upper or lower case; false when it is not set. InvalidArgument for others. No
-  /// variable stands for some settings: "".
+  /// Returns a setting that is true or false, in upper or lower case; false when it is not set. Returns InvalidArgument
+  /// for others. No variable stands for some settings: "".
   absl::StatusOr<bool> Flag(const std::string& variable, const std::string& key) const;
 
-  /// The URL that stands in for a service ("s3", "sts", "sso oidc"): the first of its variable, AWS_ENDPOINT_URL, its
-  /// entry in the profile's [services] section, and the profile's `endpoint_url`. Those for all services are S3's
-  /// alone.
-  /// "" without one, or if they are to be ignored. InvalidArgument if the section does not exist.
+  /// Returns the URL that stands in for a service ("s3", "sts", "sso oidc"): the first of its variable,
+  /// AWS_ENDPOINT_URL, its entry in the profile's [services] section, and the profile's `endpoint_url`. Those for all
+  /// services are S3's alone. Returns "" without one, or if they are to be ignored. Returns InvalidArgument if the
+  /// section does not exist.
   absl::StatusOr<std::string> ServiceUrl(std::string_view service) const;
-  /// The origin of that URL.
+  /// Returns the origin of that URL.
   std::string OriginOfServiceUrl(std::string_view service) const;
 
   const std::string& profile_name() const { return profile_name_; }
-  /// nullptr when there is no such section.
+  /// Returns nullptr when there is no such section.
   const AwsSection* FindProfile(const std::string& name) const;
   const AwsSection* FindSsoSession(const std::string& name) const;
 

@@ -87,14 +87,14 @@ ByteSpan Bytes(const Sha256Digest& digest) {
   return std::as_bytes(std::span(digest));
 }
 
-/// Fields that user agents and proxies add or change on the way.
+/// Returns true for fields that user agents and proxies add or change on the way.
 bool LeftUnsigned(std::string_view name) {
   constexpr std::array<std::string_view, 6> kUnsigned = {"authorization", "user-agent",        "connection",
                                                          "expect",        "transfer-encoding", "x-amzn-trace-id"};
   return std::find(kUnsigned.begin(), kUnsigned.end(), name) != kUnsigned.end();
 }
 
-// "host;range;x-amz-date", each once.
+// Appends "host;range;x-amz-date", each once.
 void AppendNames(std::string& out, std::span<const HttpHeaders::Field> fields) {
   for (size_t i = 0; i < fields.size(); ++i) {
     if (i > 0 && fields[i].first == fields[i - 1].first) continue;
@@ -233,7 +233,7 @@ void AppendSignature(std::string* out, std::string_view string_to_sign, std::str
   out->append(HexEncode(key.Sign(AsBytes(string_to_sign))));
 }
 
-// AmzDate of the last second in which this thread has signed something.
+// Returns AmzDate of the last second in which this thread has signed something.
 const std::string& CachedAmzDate(absl::Time time) {
   struct Last {
     int64_t second = 0;
@@ -245,7 +245,7 @@ const std::string& CachedAmzDate(absl::Time time) {
   return last.text;
 }
 
-// Few, and nearly in order. Stable.
+// Sorts the fields, which are few and nearly in order. Stable.
 void SortByName(std::vector<HttpHeaders::Field>* fields) {
   for (size_t i = 1; i < fields->size(); ++i) {
     for (size_t j = i; j > 0 && (*fields)[j].first < (*fields)[j - 1].first; --j) {

@@ -10,9 +10,9 @@
 #include "base/status.h"
 #include "net/http_message.h"
 
-/// AWS Signature Version 4 for S3, as pure functions. Client and devstore share only these steps; that they are right
-/// is shown by AWS's published vectors, by botocore and by Ceph. Source: AWS documentation, "Signature Version 4
-/// signing process", "Authenticating Requests (AWS Signature Version 4)".
+/// Computes AWS Signature Version 4 for S3, as pure functions. Client and devstore share only these steps; that they
+/// are right is shown by AWS's published vectors, by botocore and by Ceph. Source: AWS documentation, "Signature
+/// Version 4 signing process", "Authenticating Requests (AWS Signature Version 4)".
 
 namespace millrace {
 
@@ -41,18 +41,18 @@ struct SigV4Scope {
   bool operator==(const SigV4Scope&) const = default;
 };
 
-/// The canonical request. `target` is the encoded path with its query (the path is taken as it is: S3 does not
+/// Returns the canonical request. `target` is the encoded path with its query (the path is taken as it is: S3 does not
 /// normalise); `signed_headers` are lower-case names in order, each present in `headers`.
 std::string CanonicalRequest(std::string_view method, std::string_view target, const HttpHeaders& headers,
                              const std::vector<std::string>& signed_headers, std::string_view payload_hash);
 
 std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope);
 
-/// 64 lower-case hex digits.
+/// Returns 64 lower-case hex digits.
 std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
                       const SigV4Scope& scope);
 
-/// The payload hash of an empty body, and the marker of an unsigned one.
+/// These are the payload hash of an empty body, and the marker of an unsigned one.
 inline constexpr std::string_view kEmptyPayloadHash =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 inline constexpr std::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
@@ -62,7 +62,7 @@ inline constexpr std::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
 void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
                  const SigV4Scope& scope, absl::Time time);
 
-/// "20150830T123600Z".
+/// Returns "20150830T123600Z".
 std::string AmzDate(absl::Time time);
 
 }  // namespace millrace

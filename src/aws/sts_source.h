@@ -6,7 +6,7 @@
 #include "aws/credential_source.h"
 #include "aws/endpoint.h"
 
-/// Roles: temporary credentials from AWS STS. Sources: AWS STS API Reference, "AssumeRole",
+/// Gives roles: temporary credentials from AWS STS. Sources: AWS STS API Reference, "AssumeRole",
 /// "AssumeRoleWithWebIdentity".
 
 namespace millrace {
@@ -15,7 +15,7 @@ struct StsService {
   EndpointUrl url;
   std::string region;
 };
-/// The region's own STS, with `fips` its FIPS endpoint, or `custom_url` (AWS_ENDPOINT_URL_STS).
+/// Returns the region's own STS, with `fips` its FIPS endpoint, or `custom_url` (AWS_ENDPOINT_URL_STS).
 absl::StatusOr<StsService> StsServiceOf(const std::string& region, const std::string& custom_url, bool fips);
 
 struct AwsRole {
@@ -25,10 +25,10 @@ struct AwsRole {
   std::string duration_seconds;  // "": STS's default, an hour
 };
 
-/// The token of an OpenID provider (Kubernetes, CI) in a file, read each time, for a role. Unsigned.
+/// Gives a role by the token of an OpenID provider (Kubernetes, CI) in a file, read each time. The request is unsigned.
 std::unique_ptr<CredentialSource> WebIdentitySource(StsService sts, AwsRole role, std::string token_file);
 
-/// A role, by the credentials that `base` brings.
+/// Gives a role, by the credentials that `base` brings.
 std::unique_ptr<CredentialSource> AssumeRoleSource(StsService sts, AwsRole role,
                                                    std::unique_ptr<CredentialSource> base);
 

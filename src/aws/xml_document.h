@@ -13,19 +13,19 @@ struct xml_node_struct;
 
 namespace millrace {
 
-/// An element of an XmlDocument: a view, valid as long as the document. An element that is absent is false, and has no
-/// name, no text and no children.
+/// This is an element of an XmlDocument: a view, valid as long as the document. An element that is absent is false, and
+/// has no name, no text and no children.
 class XmlElement {
  public:
   XmlElement() = default;
   explicit operator bool() const { return node_ != nullptr; }
 
   std::string_view name() const;
-  /// The first child of that name.
+  /// Returns the first child of that name.
   XmlElement Child(const char* name) const;
-  /// All children of that name, in order.
+  /// Returns all children of that name, in order.
   std::vector<XmlElement> Children(const char* name) const;
-  /// The text of Child(name).
+  /// Returns the text of Child(name).
   std::string_view Text(const char* name) const;
 
  private:
@@ -35,7 +35,7 @@ class XmlElement {
   pugi::xml_node_struct* node_ = nullptr;
 };
 
-/// A document that a service of AWS has sent:
+/// Holds a document that a service of AWS has sent:
 ///
 ///   ASSIGN_OR_RETURN(const XmlDocument document, XmlDocument::Parse(text));
 ///   for (const XmlElement& volume : document.root().Child("volumeSet").Children("item"))
@@ -44,7 +44,7 @@ class XmlElement {
 /// Attributes and comments are left out. Text that consists of spaces is kept, since the key of an object may do so.
 class XmlDocument {
  public:
-  /// InvalidArgument for text that is no XML. Pure; fuzzed.
+  /// Returns InvalidArgument for text that is not XML. Pure; fuzzed.
   static absl::StatusOr<XmlDocument> Parse(std::string_view xml);
 
   XmlElement root() const;

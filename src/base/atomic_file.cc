@@ -40,7 +40,7 @@ absl::Status SyncFolder(const std::string& folder, std::string_view name) {
   return absl::OkStatus();
 }
 
-// The path that is to be replaced: what a symbolic link points to, unless the link itself is. Only files can be
+// Returns the path that is to be replaced: what a symbolic link points to, unless the link itself is. Only files can be
 // replaced.
 absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name, LinkAtPath link) {
   constexpr int kMaxLinks = 40;  // as Linux
@@ -55,20 +55,20 @@ absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name,
     if (error) return ErrnoStatus(error.value(), name, "following the symbolic link");
     path = (std::filesystem::path(ParentOf(path)) / target).string();
   }
-  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return path;  // of a folder the renaming tells
+  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return path;  // the renaming reports a folder
   return absl::FailedPreconditionError(
       fmt::format("{}: is a device, a pipe or a socket, and must not be replaced by a file; name another path", name));
 }
 
-// What the names of this machine's temporary files begin with.
+// Returns what the names of this machine's temporary files begin with.
 const std::string& OwnPrefix() {
   static const std::string prefix = fmt::format("{}{}-", kTemporaryPrefix, HostDigits());
   return prefix;
 }
 
-// A file being written is locked, so that others can tell it from one whose writer was killed. Some network and FUSE
-// file systems know no locks: there one cannot tell, and nothing is removed. On others locks do not reach beyond the
-// machine.
+// A file being written is locked, so that others can distinguish it from one whose writer was killed. Some network and
+// FUSE file systems know no locks: there it is not known, and nothing is removed. On others locks do not reach beyond
+// the machine.
 enum class Lock { kOurs, kOfAnother, kUnknown };
 
 Lock TryLock(int fd) {
@@ -95,7 +95,7 @@ UniqueFd OpenTemporary(const std::string& path, mode_t mode) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!fd) return fd;
   struct stat info {};
-  // Who removes abandoned files may have come between: then the name is gone, or is about to go.
+  // A process that removes abandoned files may have come between: then the name is gone, or is about to go.
   const bool taken = TryLock(fd.get()) == Lock::kOfAnother || (fstat(fd.get(), &info) == 0 && info.st_nlink == 0);
   if (!taken) return fd;
   fd = UniqueFd(-1);
@@ -164,7 +164,7 @@ absl::Status RemoveAbandoned(const std::string& folder) {
     if (!fd || TryLock(fd.get()) != Lock::kOurs) continue;
     if (!files->path().filename().native().starts_with(OwnPrefix()) && !IsOld(fd.get())) continue;
     if (unlink(path.c_str()) != 0 && errno != ENOENT)
-      return ErrnoStatus(errno, path, "removing what a killed writer has left");
+      return ErrnoStatus(errno, path, "removing a file that a killed writer has left");
   }
   return error ? ErrnoStatus(error.value(), folder, "looking for temporary files") : absl::OkStatus();
 }
@@ -295,9 +295,9 @@ absl::Status AtomicFile::PlaceReserved() const {
   return placed;
 }
 
-// By a rename that replaces nothing; where there is none (NFS, old FUSE file systems, sandboxes that refuse the call),
-// by a hard link, which takes a change of the folder more; and without these either (exFAT, SMB, file systems over S3),
-// by a second file that only one process can make.
+// Places the file by a rename that replaces nothing. Some systems do not have that: NFS, old FUSE file systems, and
+// sandboxes that refuse the call. There, a hard link is made, which takes one more change of the folder. Without hard
+// links either (exFAT, SMB, file systems over S3), a second file decides, which only one process can make.
 absl::Status AtomicFile::PlaceIfAbsent() const {
   if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
   if (errno != EINVAL && errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
@@ -325,7 +325,7 @@ absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modi
     return ErrnoStatus(errno, name_, "renaming");
   }
   exists_ = false;
-  // Only now: a rename changes the file's ctime.
+  // The state is read only now: a rename changes the file's ctime.
   if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (synced) RETURN_IF_ERROR(SyncFolder(ParentOf(path_), name_));
   return info;

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 
-/// Files that appear whole or not at all.
+/// This header is for files that appear whole or not at all.
 
 namespace millrace {
 
@@ -20,29 +20,34 @@ enum class Durability {
   kUnsynced,  // survives the process's death; after a loss of power it may be the old file, or empty
 };
 
-/// A symbolic link may lie at the path of a file that is written.
+/// A symbolic link may be at the path of a file that is written.
 enum class LinkAtPath {
   kFollowed,  // the file that it points to is replaced
   kReplaced,  // the link itself is replaced: for folders of the program's own (base/own_folder.h)
 };
 
-/// What the names of files that are being written begin with.
+/// The names of files that are being written begin with this.
 inline constexpr std::string_view kTemporaryPrefix = ".millrace-tmp-";
 bool IsTemporaryName(std::string_view name);
 
 /// Makes a folder and its parents if they are missing. Messages call it `name`.
 absl::Status MakeFolder(const std::string& folder, std::string_view name, Durability durability);
 
-/// Removes the files in a folder (not in folders below it) that killed writers have left: files that are not locked by
-/// a writer, and were made on this machine or at least a day ago. A folder that does not exist counts as empty.
+/// Removes the files in a folder (not in folders below it) that killed writers have left. These are files that are not
+/// locked by a writer, and were made on this machine or at least a day ago. A folder that does not exist counts as
+/// empty.
 absl::Status RemoveAbandoned(const std::string& folder);
 
 /// Removes one such file, whose writer may be on another machine. FailedPrecondition while a writer holds it; OK if it
 /// does not exist any more.
 absl::Status RemoveTemporaryFile(const std::string& path);
 
-/// A file being written beside its final place. Removed unless committed; a kill leaves a hidden file
-/// (IsTemporaryName). Not thread-safe.
+/// Writes a file beside its final place. It is removed unless committed; a kill leaves a hidden file (IsTemporaryName).
+/// Not thread-safe.
+///
+///   ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, path, Durability::kSynced));
+///   RETURN_IF_ERROR(file->Append(AsBytes(text)));
+///   return file->Commit(/*only_if_absent=*/false).status();
 class AtomicFile {
  public:
   /// Makes the folders of `path` if they are missing. Messages call the file `name`.

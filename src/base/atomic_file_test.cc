@@ -39,7 +39,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A folder of its own. What AtomicFile does for objects is tested by store/file_store_test.cc as well.
+/// Each test has a folder of its own. The test store/file_store_test.cc also tests AtomicFile, for objects.
 class AtomicFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -101,7 +101,7 @@ TEST_F(AtomicFileTest, OnlyAbandonedFilesAreRemoved) {
   int code = 1;
   ASSERT_EQ(waitpid(killed, &code, 0), killed);
   ASSERT_EQ(code, 0);
-  // Of other machines, whose locks may not reach here.
+  // These files are of other machines, whose locks may not reach here.
   for (const char* name : {".millrace-tmp-0123456789abcdef-young", ".millrace-tmp-0123456789abcdef-old"})
     std::ofstream(Path(name)) << "y";
   fs::last_write_time(Path(".millrace-tmp-0123456789abcdef-old"),
@@ -237,8 +237,8 @@ std::vector<std::pair<long, int>> LinksRefused(int error) {
   return calls;
 }
 
-// In a process of its own, where hard links, the rename that replaces nothing, or both are refused (0: they are not): 0
-// when the first file is put and the second is not, and the first is left as it was.
+// Runs in a process of its own, where hard links, the rename that replaces nothing, or both are refused (0: they are
+// not). Returns 0 when the first file is put and the second is not, and the first is left as it was.
 int PutTwice(const std::string& path, int link_error, int rename_error) {
   std::vector<std::pair<long, int>> calls;
   if (link_error != 0) calls = LinksRefused(link_error);

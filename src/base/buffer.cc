@@ -14,9 +14,9 @@ constexpr size_t kLarge = size_t{1} << 20;
 
 }  // namespace
 
-// Not by an aligned operator new: glibc (until 2.38) takes more from the heap than it gives back for these, so that a
-// freed block never holds the next one of its size, and a process that goes on with equal buffers grows to three times
-// what it has in use.
+// This is not done by an aligned operator new: glibc (until 2.38) takes more from the heap than it gives back for
+// these. A freed block then never holds the next one of its size. A process that continues with equal buffers grows to
+// three times what it has in use.
 Buffer::Buffer(size_t size) : size_(size) {
   if (size == 0) return;
   const size_t alignment = size >= kLarge ? kPage : kAlignment;

@@ -15,7 +15,7 @@ namespace {
 constexpr uintptr_t kFree = 0;
 constexpr uintptr_t kBeingFilled = 1;
 
-// A mapped file. A handler of signals may read it, since it is neither locked nor freed.
+// Describes a mapped file. A handler of signals may read it, since it is neither locked nor freed.
 struct Mapped {
   std::atomic<uintptr_t> begin{kFree};
   std::atomic<size_t> bytes{0};

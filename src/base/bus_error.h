@@ -9,11 +9,11 @@
 
 namespace millrace {
 
-/// `mapping` shows the file `path` from now on. The first call installs a handler of SIGBUS for the process. After its
-/// message the handler in force before has its turn. It names at most 64 files at a time; others get no message.
+/// From now on, `mapping` shows the file `path`. The first call installs a handler of SIGBUS for the process. After its
+/// message, the handler that was installed before runs. It names at most 64 files at a time; others get no message.
 void ExplainBusErrorsIn(ByteSpan mapping, std::string_view path);
 
-/// Before the mapping ends.
+/// Call this before the mapping ends.
 void ForgetBusErrorsIn(ByteSpan mapping);
 
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-/// Views of raw bytes, byte ranges of objects, and little-endian numbers. Nothing here owns memory.
+/// This header has views of raw bytes, byte ranges of objects, and little-endian numbers. Nothing here owns memory.
 
 namespace millrace {
 
@@ -25,7 +25,7 @@ inline std::string_view AsText(ByteSpan bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// `length` bytes of an object from `offset` on.
+/// The range is `length` bytes of an object from `offset` on.
 struct ByteRange {
   uint64_t offset = 0;
   uint64_t length = 0;
@@ -55,7 +55,7 @@ void AppendLe(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-/// LEB128, the variable-length integer of the index format. At most ten bytes.
+/// These are for LEB128, the variable-length integer of the index format. It takes at most ten bytes.
 void AppendVarint(std::string& out, uint64_t value);
 
 /// Reads a varint at `*pos` and advances it. False when the bytes end early or the number exceeds 64 bits.

@@ -37,7 +37,7 @@ absl::StatusOr<Pipe> MakePipe() {
   return Pipe{.read = UniqueFd(ends[0]), .write = UniqueFd(ends[1])};
 }
 
-/// What the child reads: a pipe that holds all of `text`; none when there is nothing.
+/// Returns the child's input: a pipe that holds all of `text`; none when there is no text.
 absl::StatusOr<UniqueFd> InputOf(const std::string& text) {
   if (text.empty()) return UniqueFd(-1);
   if (text.size() > kMaxInputBytes) return absl::InvalidArgumentError("would be given too much to read");
@@ -48,7 +48,7 @@ absl::StatusOr<UniqueFd> InputOf(const std::string& text) {
   return std::move(pipe.read);
 }
 
-/// The attributes of posix_spawn, freed whatever happens.
+/// Holds the attributes of posix_spawn, freed whatever happens.
 struct SpawnSettings {
   SpawnSettings(int input, int output, int errors) {
     posix_spawn_file_actions_init(&files);
@@ -56,7 +56,8 @@ struct SpawnSettings {
     Place(output, STDOUT_FILENO, O_WRONLY);
     Place(errors, STDERR_FILENO, O_WRONLY);
     posix_spawnattr_init(&attributes);
-    // A group of its own, so that its children can be killed with it; signals as a program expects them.
+    // The child has a group of its own, so that its children can be killed with it, and signals as a program expects
+    // them.
     sigset_t none;
     sigemptyset(&none);
     sigset_t all;
@@ -86,7 +87,7 @@ struct SpawnSettings {
   posix_spawnattr_t attributes;
 };
 
-/// A running child; killed with its group, and waited for, unless it has ended.
+/// Holds a running child; it is killed with its group, and waited for, unless it has ended.
 class Child {
  public:
   explicit Child(pid_t pid) : pid_(pid) {}
@@ -99,7 +100,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Its status when it has ended. If the program ignores SIGCHLD, the status is lost: then 0.
+  /// Returns its status when it has ended. If the program ignores SIGCHLD, the status is lost: then 0.
   std::optional<int> Ended() {
     int status = 0;
     const pid_t got = status_ ? 0 : ::waitpid(pid_, &status, WNOHANG);
@@ -113,7 +114,7 @@ class Child {
   std::optional<int> status_;
 };
 
-/// A stream of the child as it comes; closed at its end.
+/// Reads a stream of the child as it comes; closed at its end.
 class Stream {
  public:
   /// `keep_end`: of what is too long the end is kept; else it is read no further.
@@ -191,7 +192,7 @@ absl::StatusOr<ChildEnd> RunChild(const ChildCommand& command, const std::stop_t
   while (true) {
     std::array<pollfd, 2> ready = {output.Wanted(), errors.Wanted()};
     ::poll(ready.data(), ready.size(), kLookMillis);
-    // Before reading: what it wrote until then is there. Its children may keep the pipes open longer.
+    // This comes before reading: all that it wrote until then is there. Its children may keep the pipes open longer.
     const std::optional<int> status = child.Ended();
     output.Read();
     errors.Read();

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// A program to run. Its working folder, environment and other settings are this process's; signals are as a program
-/// expects them, and it has a process group of its own.
+/// Describes a program to run. Its working folder, environment and other settings are this process's; signals are as a
+/// program expects them, and it has a process group of its own.
 struct ChildCommand {
   std::vector<std::string> words;  // the program, looked for in PATH, and its arguments
   std::string input;               // its stdin; at most 60 KiB. Empty: /dev/null

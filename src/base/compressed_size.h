@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-/// How many bytes zstd makes of these at its fastest level: what they hold, roughly. At most a little more than there
-/// are.
+/// Returns how many bytes zstd makes of these at its fastest level, which shows roughly how much they hold. It is at
+/// most a little more than there are.
 uint64_t CompressedSize(ByteSpan bytes);
 
 }  // namespace millrace

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// "1 sample", "2 samples": for messages, and nouns whose plural ends with an s.
+/// Returns "1 sample", "2 samples": for messages, and nouns whose plural ends with an s.
 inline std::string Counted(uint64_t n, std::string_view noun) {
   std::string text = std::to_string(n);
   text.append(" ").append(noun);

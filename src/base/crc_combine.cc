@@ -10,7 +10,7 @@ namespace {
 // A CRC is a polynomial over GF(2), reflected: the highest bit is the coefficient of x^0. Appending n bytes multiplies
 // it by x^8n modulo the CRC's polynomial; that all of them begin and end with an inversion cancels out.
 
-/// a * b modulo `polynomial`.
+/// Returns a * b modulo `polynomial`.
 template <typename T>
 constexpr T Multiply(T a, T b, T polynomial) {
   T product = 0;
@@ -36,7 +36,7 @@ constexpr std::array<T, 64> SquaresOfOneByte(T polynomial) {
 template <typename T, T polynomial>
 constexpr std::array<T, 64> kSquaresOfOneByte = SquaresOfOneByte(polynomial);
 
-// One multiplication for each bit of the length: one alone if the pieces are as long as a power of two.
+// Does one multiplication for each bit of the length: one alone if the pieces are as long as a power of two.
 template <typename T, T polynomial>
 T Combine(T first, T second, uint64_t second_bytes) {
   for (size_t i = 0; second_bytes != 0; second_bytes >>= 1, ++i) {

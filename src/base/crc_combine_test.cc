@@ -43,7 +43,7 @@ TEST(CrcCombine, NothingChangesNothing) {
 }
 
 TEST(CrcCombine, LengthsNeedNotFitInto32Bits) {
-  // Of zeros, which need not be there to be hashed: by doubling.
+  // Returns the CRC of zeros, which need not be there to be hashed: by doubling.
   const auto zeros = [](uint64_t bytes) {
     uint32_t crc = 0;
     uint32_t piece = Crc32c(AsBytes(std::string(1, '\0')));

@@ -18,13 +18,13 @@ using Sha256Digest = std::array<uint8_t, 32>;
 Sha256Digest Sha256(ByteSpan data);
 Sha256Digest HmacSha256(ByteSpan key, ByteSpan data);
 std::array<uint8_t, 16> Md5(ByteSpan data);
-/// For names that other programs form by it, never for security.
+/// Computes SHA-1 for names that other programs form by it, never for security.
 std::array<uint8_t, 20> Sha1(ByteSpan data);
 
-/// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
+/// Computes MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
 class Md5Stream {
  public:
-  /// Hosts in FIPS mode have none.
+  /// Returns false on hosts in FIPS mode, which do not have MD5.
   static bool Available();
   Md5Stream();
   ~Md5Stream();
@@ -37,7 +37,7 @@ class Md5Stream {
   void* context_;  // EVP_MD_CTX; OpenSSL stays inside crypto.cc
 };
 
-/// SHA-256 of a stream. Not thread-safe.
+/// Computes SHA-256 of a stream. Not thread-safe.
 class Sha256Stream {
  public:
   Sha256Stream();
@@ -45,25 +45,26 @@ class Sha256Stream {
   Sha256Stream(const Sha256Stream&) = delete;
   Sha256Stream& operator=(const Sha256Stream&) = delete;
   void Update(ByteSpan data);
-  /// The digest of the bytes since the start or the last Finish; then begins again.
+  /// Returns the digest of the bytes since the start or the last Finish; then begins again.
   Sha256Digest Finish();
 
  private:
   void* context_;  // EVP_MD_CTX
 };
 
-/// CRC32 of zlib and gzip: Crc32("123456789") = 0xcbf43926. `crc` continues an earlier result.
+/// Returns CRC32 of zlib and gzip: Crc32("123456789") = 0xcbf43926. `crc` continues an earlier result.
 uint32_t Crc32(ByteSpan data, uint32_t crc = 0);
 
-/// CRC-64/NVME, a checksum of S3: Crc64Nvme("123456789") = 0xae8b14860a799888. `crc` continues an earlier result.
+/// Returns CRC-64/NVME, a checksum of S3: Crc64Nvme("123456789") = 0xae8b14860a799888. `crc` continues an earlier
+/// result.
 uint64_t Crc64Nvme(ByteSpan data, uint64_t crc = 0);
 
-/// CRC32C (Castagnoli), as in RFC 3720: Crc32c("123456789") = 0xe3069283. `crc` continues an earlier result.
+/// Returns CRC32C (Castagnoli), as in RFC 3720: Crc32c("123456789") = 0xe3069283. `crc` continues an earlier result.
 uint32_t Crc32c(ByteSpan data, uint32_t crc = 0);
 
 uint64_t Xxh3(ByteSpan data, uint64_t seed = 0);
 
-/// A 128-bit number; addition wraps modulo 2^128.
+/// Holds a 128-bit number; addition wraps modulo 2^128.
 struct Uint128 {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -75,11 +76,11 @@ struct Uint128 {
   }
   friend bool operator==(const Uint128&, const Uint128&) = default;
 
-  /// 32 lower-case hex digits, high half first.
+  /// Returns 32 lower-case hex digits, high half first.
   std::string Hex() const;
 };
 
-/// XXH3-128 of a stream, seed 0. Not thread-safe; Reset() begins again.
+/// Computes XXH3-128 of a stream, seed 0. Not thread-safe; Reset() begins again.
 class Xxh3Stream {
  public:
   Xxh3Stream();
@@ -97,7 +98,7 @@ class Xxh3Stream {
 
 std::string Base64Encode(std::span<const uint8_t> bytes);
 
-/// Bytes from the system's random generator, as hex; for temporary names and upload ids.
+/// Returns bytes from the system's random generator, as hex; for temporary names and upload ids.
 std::string RandomHex(size_t bytes);
 
 /// Compares without leaking the place of the first difference.

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// Published vectors: FIPS 180-2, RFC 4231, RFC 1321, RFC 3720.
+// The vectors are published in FIPS 180-2, RFC 4231, RFC 1321, RFC 3720.
 TEST(Crypto, PublishedVectors) {
   EXPECT_EQ(HexEncode(Sha1(AsBytes("abc"))), "a9993e364706816aba3e25717850c26c9cd0d89d");
   EXPECT_EQ(HexEncode(Sha256(AsBytes("abc"))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -29,7 +29,7 @@ TEST(Crypto, Xxh3StreamIsIndependentOfPieces) {
   pieces.Update(AsBytes("the millrace "));
   pieces.Update(AsBytes("drives the wheel"));
   EXPECT_EQ(whole.Digest(), pieces.Digest());
-  // XXH3_128bits of nothing, as xxHash documents it.
+  // This is XXH3_128bits of nothing, as xxHash documents it.
   EXPECT_EQ(Xxh3Stream().Digest().Hex(), "99aa06d3014798d86001c324468d497f");
 }
 

@@ -20,11 +20,11 @@ constexpr size_t kOutBytes = 256 << 10;
 std::string_view NameOfGzipError(int error) {
   switch (error) {
     case ISAL_INVALID_WRAPPER:
-      return "this is no head of gzip";
+      return "this is not the head of a gzip stream";
     case ISAL_UNSUPPORTED_METHOD:
       return "an unknown method of compression";
     case ISAL_INCORRECT_CHECKSUM:
-      return "the checksum of what they stand for is another one";
+      return "the checksum of the decompressed bytes is another one";
     default:
       return "they cannot be decompressed";
   }
@@ -32,7 +32,7 @@ std::string_view NameOfGzipError(int error) {
 
 class GzipDecompressor final : public Decompressor {
  public:
-  /// `wrapper`: what is around the codes, as isa-l numbers it.
+  /// `wrapper` is the wrapper of the codes, as isa-l numbers it.
   explicit GzipDecompressor(uint32_t wrapper)
       : wrapper_(wrapper), state_(std::make_unique<inflate_state>()), out_(kOutBytes) {
     BeginMember();
@@ -109,11 +109,11 @@ class GzipDecompressor final : public Decompressor {
   std::vector<uint8_t> out_;
   bool any_ = false;     // a member has come to its end
   bool between_ = true;  // no byte of the next one has come
-  bool padded_ = false;  // zeros have come behind the last
+  bool padded_ = false;  // zeros have come after the last
 };
 
-// The library's memory, with its windows as part of a budget. It has one window at a time, so that waiting for a budget
-// ends: who waits holds none.
+// Provides the library's memory, with its windows as part of a budget. It has one window at a time, so that waiting for
+// a budget ends: a decompressor that waits holds no window.
 class ZstdMemory {
  public:
   explicit ZstdMemory(WaitingBudget* windows) : windows_(windows) {}
@@ -201,14 +201,14 @@ class ZstdDecompressor final : public Decompressor {
   std::vector<uint8_t> out_;
   bool any_ = false;     // a frame has come to its end
   bool at_end_ = true;   // of a frame
-  bool padded_ = false;  // zeros have come behind the last
+  bool padded_ = false;  // zeros have come after the last
 };
 
 }  // namespace
 
 absl::Status Decompressor::Damaged(std::string_view why) const {
   return absl::DataLossError(
-      fmt::format("the compressed bytes are damaged at offset {} or somewhat behind: {}", taken_, why));
+      fmt::format("the compressed bytes are damaged at offset {} or somewhat after it: {}", taken_, why));
 }
 
 absl::Status Decompressor::Feed(ByteSpan bytes, Sink out) {

@@ -5,7 +5,7 @@
 
 #include "base/decompressor.h"
 
-// The first byte tells the format and the size of chunks. What comes out does not depend on how the input is cut.
+// The first byte selects the format and the size of chunks. The output does not depend on how the input is cut.
 
 namespace {
 

@@ -123,7 +123,7 @@ TEST_P(DecompressorTest, SeveralMembersAndPadding) {
   }
 }
 
-// Where a member ends within the last byte of its codes differs from one text to the next.
+// The position at which a member ends within the last byte of its codes differs from one text to the next.
 TEST_P(DecompressorTest, MembersOfAnyLength) {
   for (size_t bytes = 0; bytes < 500; bytes += 7) {
     const std::string data = SomeText(bytes, bytes);

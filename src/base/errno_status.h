@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-/// The errno of a failed operation on a file as a status: "NAME: OPERATION failed: WHY; REMEDY". `operation` is a verb
-/// such as "reading".
+/// Returns the errno of a failed operation on a file as a status: "NAME: OPERATION failed: WHY; REMEDY". `operation` is
+/// a verb such as "reading".
 absl::Status ErrnoStatus(int error, std::string_view name, std::string_view operation);
 
 }  // namespace millrace

@@ -40,7 +40,7 @@ constexpr Beginning kBeginnings[] = {
     {"data:image/"sv, kBase64},
 };
 
-// Behind blanks, in any case of letters.
+// These texts may follow blanks, in any case of letters.
 constexpr Beginning kTexts[] = {
     {"<!doctype html"sv, kPage},
     {"<html"sv, kPage},

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// The value of a hex digit of either case; -1 for other characters.
+/// Returns the value of a hex digit of either case; -1 for other characters.
 constexpr int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -16,10 +16,10 @@ constexpr int HexValue(char c) {
   return -1;
 }
 
-/// Lower-case hex of any contiguous bytes.
+/// Returns the lower-case hex of any contiguous bytes.
 std::string HexEncode(std::span<const uint8_t> bytes);
 
-/// The bytes that hex of either case stands for; nullopt if a character is not a digit or half a byte is left.
+/// Returns the bytes that hex of either case stands for; nullopt if a character is not a digit or half a byte is left.
 std::optional<std::string> HexDecode(std::string_view hex);
 
 }  // namespace millrace

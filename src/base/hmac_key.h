@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-/// A key of HMAC-SHA-256 that signs many texts: what follows from the key alone is computed once. Not thread-safe.
+/// Holds a key of HMAC-SHA-256 that signs many texts: what follows from the key alone is computed once. Not
+/// thread-safe.
 class HmacKey {
  public:
   explicit HmacKey(ByteSpan key);
@@ -14,7 +15,7 @@ class HmacKey {
   HmacKey(HmacKey&&) noexcept;
   HmacKey& operator=(HmacKey&&) noexcept;
 
-  /// As HmacSha256 of the key.
+  /// Returns HmacSha256 of the key.
   Sha256Digest Sign(ByteSpan data) const;
 
  private:

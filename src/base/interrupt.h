@@ -9,7 +9,7 @@ namespace millrace {
 /// kills. SIGHUP is left alone if it is ignored, as under nohup.
 void CatchInterrupts();
 bool Interrupted();
-/// The first signal that was noted; 0 before one was.
+/// Returns the first signal that was noted; 0 before one was.
 int InterruptSignal();
 
 /// Calls CatchInterrupts, and requests a stop at the first interrupt, for work that waits. One at a time.

@@ -40,7 +40,7 @@ class JsonMembers {
     return *this;
   }
 
-  /// A checksum as a text of eight digits of hex.
+  /// Takes a checksum as a text of eight digits of hex.
   JsonMembers& TakeCrc(const char* name, uint32_t* into) {
     std::string text;
     Take(name, &text);

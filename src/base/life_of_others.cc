@@ -35,7 +35,8 @@ constexpr long kOpenat2 = 437;
 constexpr uint64_t kNoMagicLinks = 0x02;
 constexpr uint64_t kInRoot = 0x10;
 
-// The path that the program has in its environment; empty if there is none. `process` is its folder in /proc.
+// Returns the path that the program has in its environment; it is empty if there is none. `process` is its folder in
+// /proc.
 std::string HeartbeatFileOf(const UniqueFd& process) {
   const UniqueFd file(openat(process.get(), "environ", O_RDONLY | O_CLOEXEC));
   std::string text(1, '\0');
@@ -55,7 +56,8 @@ bool SeesTheSameFiles(const UniqueFd& process) {
          theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
 }
 
-// The file that the process, which may be in a container, has at the path. Opening it so has no effect, whatever it is.
+// Opens the file that the process, which may be in a container, has at the path. Opening it so has no effect, whatever
+// it is.
 UniqueFd OpenAsSeenBy(const UniqueFd& process, const std::string& path) {
   constexpr int kFlags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
   const UniqueFd root(openat(process.get(), "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -119,7 +121,7 @@ void LifeOfOthers::Touch(pid_t process) const {
   if (!path.starts_with('/')) return;
   const UniqueFd file = OpenAsSeenBy(folder, path);
   struct statx info {};
-  // Without asking its file system.
+  // The call does not ask the file system.
   if (!file || statx(file.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_UID, &info) != 0) return;
   if (!S_ISREG(info.stx_mode) || info.stx_uid != user.st_uid) return;
   if (is_own_(makedev(info.stx_dev_major, info.stx_dev_minor))) return;

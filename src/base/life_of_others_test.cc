@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 constexpr int kCannotBePrepared = 77;
 
-/// A process that waits in `cat`, until it is destroyed, and a file of long ago that MILLRACE_HEARTBEAT names in it.
+/// There is a process that waits in `cat`, until it is destroyed, and a file of long ago that MILLRACE_HEARTBEAT names
+/// in it.
 class LifeOfOthersTest : public ::testing::Test {
  protected:
   LifeOfOthersTest() {

@@ -19,7 +19,7 @@ constexpr int64_t kSignEvery = 250'000'000;  // ns
 constexpr uint64_t kBytesOfSign = 16 << 10;
 constexpr int64_t kBytesWithin = 10'000'000'000;  // ns
 
-/// In memory that processes share which are forked from one another.
+/// The board is in memory that processes share which are forked from one another.
 struct Board {
   std::atomic<int64_t> last{0};  // ns of the steady clock, which all processes share; 0: none
 };
@@ -33,7 +33,7 @@ Board& TheBoard() {
   return *board;
 }
 
-// Made before any process is forked.
+// It is made before any process is forked.
 [[maybe_unused]] const Board& made_first = TheBoard();
 
 std::atomic<const char*> heartbeat_file{nullptr};

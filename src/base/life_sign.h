@@ -21,8 +21,8 @@ void ShowLife();
 /// Has this process change the time of another file; of none if `path` is empty. One thread at a time.
 void SetHeartbeatFile(const std::string& path);
 
-/// Bytes of objects were moved. A sign if they are more than the small messages by which processes keep in touch (16
-/// KiB within ten seconds): those do not show that a program works.
+/// The caller has moved bytes of objects. That is a sign if they are more than the small messages by which processes
+/// keep in touch (16 KiB within ten seconds): those do not show that a program works.
 void MovedBytes(uint64_t bytes);
 
 /// When the last sign was given by this process, by one that it was forked from, or by one that was forked from these.

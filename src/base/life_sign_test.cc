@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A file of long ago whose time signs change.
+/// There is a file of long ago whose time signs change.
 class LifeSignTest : public ::testing::Test {
  protected:
   LifeSignTest() {

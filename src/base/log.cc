@@ -38,7 +38,7 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 
 constexpr spdlog::level::level_enum kDefaultLevel = spdlog::level::warn;
 
-// What MILLRACE_LOG says; nullopt if it is no level.
+// Returns the value of MILLRACE_LOG; nullopt if it is not a level.
 std::optional<spdlog::level::level_enum> WantedLevel() {
   using Name = std::pair<std::string_view, spdlog::level::level_enum>;
   constexpr std::array<Name, 5> kNames = {{{"debug", spdlog::level::debug},

@@ -2,14 +2,15 @@
 
 #include <string_view>
 
-/// Diagnostics on stderr. The only singleton of the project. Never log credentials, signatures or presigned URLs; never
-/// log an error that is also returned. MILLRACE_LOG=debug|info|warning|error|off sets the level (default: warning).
+/// Writes diagnostics to stderr. This is the only singleton of the project. Never log credentials, signatures or
+/// presigned URLs; never log an error that is also returned. MILLRACE_LOG=debug|info|warning|error|off sets the level
+/// (default: warning).
 
 namespace millrace {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-/// True when messages of this level are written; guard expensive formatting with it.
+/// Returns true when messages of this level are written; guard expensive formatting with it.
 bool LogEnabled(LogLevel level);
 
 /// Writes one line, on a terminal without control characters. `module` is the folder under src/, e.g. "s3".

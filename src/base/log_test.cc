@@ -48,7 +48,7 @@ TEST_F(LogDeathTest, AnUnknownLevelIsTold) {
       "told\n[^\n]* error test: told\n[^\n]* error test: end\n$");
 }
 
-// "S" for one that waits, "" before it is there. A sanitizer may have threads of its own.
+// Returns "S" for one that waits, "" before it is there. A sanitizer may have threads of its own.
 std::string StateOfThread(pid_t thread) {
   std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string text;
@@ -71,7 +71,7 @@ void ForkWhileAThreadLogs() {
     thread = gettid();
     Log(LogLevel::kError, "test", "by a thread");
   });
-  // The state of a thread that waits in a write: poll cannot tell.
+  // The state of a thread that waits in a write: poll does not show it.
   for (std::string state; state != "S";) state = StateOfThread(thread);
   const pid_t child = fork();
   if (child == 0) {

@@ -16,7 +16,7 @@
 namespace millrace {
 namespace {
 
-// 0, or the error; ENODATA if the file has become shorter.
+// Returns 0, or the error; ENODATA if the file has become shorter.
 int ReadWhole(int fd, std::byte* to, size_t size) {
   for (size_t at = 0; at < size;) {
     const ssize_t n = pread(fd, to + at, size - at, static_cast<off_t>(at));
@@ -27,7 +27,7 @@ int ReadWhole(int fd, std::byte* to, size_t size) {
   return 0;
 }
 
-// Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
+// The open does not block, for the case that it is a pipe: opening one for reading would wait for a writer.
 constexpr int kMapFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
 absl::Status MapFailed(int error, const std::string& path) {

@@ -12,19 +12,20 @@
 
 namespace millrace {
 
-/// The bytes of a file, for reading. A small file is read into memory: it may be cut short or changed afterwards. A
-/// larger one is mapped, and its bytes are read when they are accessed. If such a file is cut short meanwhile, or its
+/// Holds the bytes of a file, for reading. A small file is read into memory: it may be cut short or changed afterwards.
+/// A larger one is mapped, and its bytes are read when they are accessed. If such a file is cut short meanwhile, or its
 /// disk fails, the kernel kills the process, and a handler of SIGBUS says before which file it was. So this is for
 /// files that are replaced by renaming, and never changed. Move-only.
 class MappedFile {
  public:
   static constexpr uint64_t kMaxReadBytes = uint64_t{16} << 20;
 
-  /// NotFound, PermissionDenied, or Unavailable with the system's reason. With `within`, a file outside these
+  /// Returns NotFound, PermissionDenied, or Unavailable with the system's reason. With `within`, a file outside these
   /// folders is not found (base/within.h). A file of up to `most_read` bytes is read.
   static absl::StatusOr<MappedFile> Open(const std::string& path, const std::vector<std::string>& within = {},
                                          uint64_t most_read = kMaxReadBytes);
-  /// One in a folder of the program's own: PermissionDenied for a file of another user; a link is not followed.
+  /// Opens a file in a folder of the program's own. Returns PermissionDenied for a file of another user; a link is not
+  /// followed.
   static absl::StatusOr<MappedFile> OpenOwn(const std::string& path, const OwnFolder& folder,
                                             uint64_t most_read = kMaxReadBytes);
   ~MappedFile();

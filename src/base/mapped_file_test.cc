@@ -69,7 +69,7 @@ TEST_F(MappedFileDeathTest, AMappedFileThatIsCutShortIsNamed) {
   EXPECT_DEATH(std::exit(LastByteAfterCut(path_, text_.size())), path_ + ": was cut short");
 }
 
-// The handler in force before is the one that decides how the process ends.
+// The handler that was installed before decides how the process ends.
 TEST_F(MappedFileDeathTest, ItHandsOnToTheHandlerBefore) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process that has mapped nothing yet
   const auto run = [&] {

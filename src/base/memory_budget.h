@@ -8,7 +8,10 @@ namespace millrace {
 
 class MemoryBudget;
 
-/// Bytes taken from a budget; the destructor gives them back. Move-only.
+/// Holds bytes taken from a budget; the destructor gives them back. Move-only.
+///
+///   const Reservation room = budget.TryReserve(bytes);
+///   if (!room) return absl::ResourceExhaustedError("no memory is left");
 class Reservation {
  public:
   Reservation() = default;
@@ -32,13 +35,13 @@ class Reservation {
   uint64_t bytes_ = 0;
 };
 
-/// The bound on a process's buffers. Reservations are granted or refused at once: a caller that is refused
-/// waits until its own work has finished. Thread-safe; must outlive its reservations.
+/// Bounds a process's buffers. Reservations are granted or refused at once: a caller that is refused waits until its
+/// own work has finished. Thread-safe; must outlive its reservations.
 class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
 
-  /// Empty if fewer than `bytes` are left.
+  /// Returns an empty reservation if fewer than `bytes` are left.
   Reservation TryReserve(uint64_t bytes);
 
   /// Adds `bytes` to a reservation, which is of this budget or empty. Returns false and changes nothing if fewer are

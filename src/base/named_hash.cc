@@ -75,7 +75,7 @@ class Xxh3Hash final : public NamedHash {
   XXH3_state_t* const state_;
 };
 
-// OpenSSL's name of the hash. Returns null if it does not have the hash.
+// Returns OpenSSL's name of the hash. Returns null if it does not have the hash.
 const char* DigestName(std::string_view name) {
   static constexpr std::pair<std::string_view, const char*> kNames[] = {
       {"md5", "MD5"},           {"sha1", "SHA1"},         {"sha224", "SHA224"},      {"sha256", "SHA256"},

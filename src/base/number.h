@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// The number that all of `text` is, as std::from_chars reads it:
+/// Returns the number that all of `text` is, as std::from_chars reads it:
 ///
 ///     ParseNumber<uint64_t>("12")       // 12
 ///     ParseNumber<uint64_t>(" 12")      // nullopt, as for "", "+12", "-12", "12x" and what is too large
@@ -28,7 +28,7 @@ std::optional<T> ParseNumber(std::string_view text, int base = 10) {
   return result.ec == std::errc() && result.ptr == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-/// The same into `number`, which stays as it is if the result is false.
+/// Parses into `number`, which stays as it is if the result is false.
 template <typename T>
 bool ParseNumber(std::string_view text, T* number, int base = 10) {
   const std::optional<T> parsed = ParseNumber<T>(text, base);
@@ -36,7 +36,7 @@ bool ParseNumber(std::string_view text, T* number, int base = 10) {
   return parsed.has_value();
 }
 
-/// True if each character of `text` is a digit of lower-case hex, and for an empty one.
+/// Returns true if each character of `text` is a digit of lower-case hex, and for an empty one.
 constexpr bool IsLowerHex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }

@@ -77,7 +77,7 @@ void SetMode(const std::string& path, mode_t mode) {
   (void)chmod(path.c_str(), mode);
 }
 
-// For this user alone, or for the group. One that is there stays as it is.
+// Makes a folder for this user alone, or for the group. One that is there stays as it is.
 absl::Status MakeOneFolder(const std::string& folder, WantedGroup group) {
   if (mkdir(folder.c_str(), kPrivateFolder) != 0) {
     return errno == EEXIST ? absl::OkStatus() : ErrnoStatus(errno, folder, "making");
@@ -90,7 +90,7 @@ absl::Status MakeOneFolder(const std::string& folder, WantedGroup group) {
   return absl::OkStatus();
 }
 
-// Something in the folder that belongs neither to the owner nor to root; "" if there is nothing.
+// Returns something in the folder that belongs neither to the owner nor to root; "" if there is nothing.
 std::string PlantedIn(const std::string& folder, uid_t owner) {
   std::error_code error;
   std::filesystem::recursive_directory_iterator at(folder, error);
@@ -154,7 +154,7 @@ std::array<std::string, 2> Candidates(const std::string& parent, std::string_vie
 
 absl::Status OfAnotherUser(const std::string& path, uid_t owner) {
   return absl::PermissionDeniedError(fmt::format(
-      "{}: belongs to another user (number {}), who could change or block what is read from it; name another folder, "
+      "{}: belongs to another user (number {}), who could change or block files in it; name another folder, "
       "or share one with a group ({})",
       path, owner, kGroupVariable));
 }

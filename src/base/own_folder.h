@@ -11,13 +11,13 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 
-/// Folders of the program's own, which lie in a folder that other users may write to: /tmp, a scratch disk, the folder
-/// of a cache. Another user may have made such a folder before, or put a link or a file there. So what is used belongs
-/// to this user, or to the group that this user has named.
+/// These are folders of the program's own, inside a folder that other users may write to: /tmp, a scratch disk, the
+/// folder of a cache. Another user may have made such a folder before, or put a link or a file there. So every folder
+/// and file in use belongs to this user, or to the group that this user has named.
 
 namespace millrace {
 
-/// A group that shares caches: its members trust each other. Its folders have the mode 2770.
+/// This variable names a group that shares caches: its members trust each other. Its folders have the mode 2770.
 inline constexpr const char* kGroupVariable = "MILLRACE_CACHE_GROUP";
 
 enum class FolderSharing : uint8_t {
@@ -26,7 +26,7 @@ enum class FolderSharing : uint8_t {
   kGroupOfParent,  // the group of kGroupVariable, if the folder around it is this group's; one of this user stays so
 };
 
-/// A folder that was checked.
+/// Describes a folder that was checked.
 struct OwnFolder {
   std::string path;
   uid_t owner = 0;                  // of the files that this process makes there
@@ -34,7 +34,7 @@ struct OwnFolder {
   mode_t file_mode() const { return group ? 0660 : 0600; }
 };
 
-/// PermissionDenied: the file or folder at the path belongs to the user `owner`.
+/// Returns PermissionDenied: the file or folder at the path belongs to the user `owner`.
 absl::Status OfAnotherUser(const std::string& path, uid_t owner);
 
 /// Makes a folder if it does not exist, and those around it. One of this user gets the mode that it should have.
@@ -43,27 +43,28 @@ absl::Status OfAnotherUser(const std::string& path, uid_t owner);
 /// FailedPrecondition if it is not the group's that is wanted.
 absl::StatusOr<OwnFolder> MakeOwnFolder(const std::string& folder, FolderSharing sharing);
 
-/// The owner that the file system gives to what this process makes in a folder. It is another one than the process's
-/// user on file systems that have one user for many (NFS with squash, SMB). Nullopt if nothing can be made there.
+/// Returns the owner that the file system gives to what this process makes in a folder. It is another one than the
+/// process's user on file systems that have one user for many (NFS with squash, SMB). Returns nullopt if nothing can be
+/// made there.
 std::optional<uid_t> OwnerOfNewFiles(const std::string& folder);
 
 /// Makes `name` in the folder `parent`, or `name-UID` if the first one belongs to another user. As MakeOwnFolder.
 absl::StatusOr<OwnFolder> TakeOwnFolder(const std::string& parent, std::string_view name, FolderSharing sharing);
 
-/// Those of the two that exist and may be used. Makes neither; one of this user's is closed to others.
+/// Returns those of the two that exist and may be used. Makes neither; one of this user's is closed to others.
 std::vector<OwnFolder> FindOwnFolders(const std::string& parent, std::string_view name, FolderSharing sharing);
 
-/// The first of them. NotFound if there is none.
+/// Returns the first of them. Returns NotFound if there is none.
 absl::StatusOr<OwnFolder> FindOwnFolder(const std::string& parent, std::string_view name, FolderSharing sharing);
 
-/// PermissionDenied unless the open file belongs to this user, or to the group that shares the folder.
+/// Returns PermissionDenied unless the open file belongs to this user, or to the group that shares the folder.
 absl::Status CheckOwnFile(int fd, const std::string& path, const OwnFolder& folder);
 
 /// Opens a file in the folder, as open(). It follows no link, and closes on exec; a new file has the folder's mode.
 /// Errors are those of the system, and of CheckOwnFile. With O_TRUNC the file is cut only after that check.
 absl::StatusOr<UniqueFd> OpenOwnFile(const OwnFolder& folder, const std::string& path, int flags);
 
-/// PermissionDenied if a path that exists belongs to another user than this one and root.
+/// Returns PermissionDenied if a path that exists belongs to another user than this one and root.
 absl::Status CheckNotOfAnotherUser(const std::string& path);
 
 }  // namespace millrace

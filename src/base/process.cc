@@ -15,7 +15,7 @@ namespace millrace {
 
 namespace {
 
-// The limit that this process was started with. One for the process, as the limit is.
+// This is the limit that this process was started with. There is one for the process, as there is one limit.
 rlimit inherited_limit{};
 bool raised_limit = false;
 

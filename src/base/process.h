@@ -3,26 +3,26 @@
 #include <cstdint>
 #include <string>
 
-/// This process and its host:
+/// These functions describe this process and its host:
 ///
 ///   const std::string folder = EnvironmentValue("TMPDIR");  // "" if it is not set
 ///   record.host = HostName();
 
 namespace millrace {
 
-/// The value of a variable of the environment; "" if it is not set. Unsafe while another thread sets one.
+/// Returns the value of a variable of the environment; "" if it is not set. Unsafe while another thread sets one.
 std::string EnvironmentValue(const std::string& name);
 
-/// "localhost" if the system gives no name.
+/// Returns "localhost" if the system gives no name.
 std::string HostName();
 
-/// 16 hex digits of it, for the names of files in folders that several machines share.
+/// Returns 16 hex digits of it, for the names of files in folders that several machines share.
 std::string HostDigits();
 
-/// CPU-seconds of all threads of this process so far, in user space and in the kernel.
+/// Returns the CPU-seconds of all threads of this process so far, in user space and in the kernel.
 double CpuSeconds();
 
-/// The most bytes that this process has had in memory; 0 if the system does not say.
+/// Returns the most bytes that this process has had in memory; 0 if the system does not say.
 uint64_t PeakResidentBytes();
 
 /// Lets this process have as many files and connections open as the system permits. A process begins with a lower limit

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-/// Python programs that Millrace starts:
+/// Millrace starts Python programs like this:
 ///
 ///   command.words = PythonModule(DefaultPython(), "millrace.preflight");
 ///   command.words = {DefaultPython(), "-c", PythonProgram("import torch")};
@@ -15,13 +15,13 @@
 
 namespace millrace {
 
-/// The Python that MILLRACE_PYTHON names, else "python3".
+/// Returns the Python that MILLRACE_PYTHON names, else "python3".
 std::string DefaultPython();
 
-/// The program, as it is given to `python -c` or `python -`.
+/// Returns the program, as it is given to `python -c` or `python -`.
 std::string PythonProgram(std::string_view program);
 
-/// The words that run a module as `python -m` does. Arguments of the module come behind them.
+/// Returns the words that run a module as `python -m` does. Arguments of the module come after them.
 std::vector<std::string> PythonModule(const std::string& python, const std::string& module);
 
 }  // namespace millrace

@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-/// The text as one word of a POSIX shell, quoted if need be.
+/// Returns the text as one word of a POSIX shell, quoted if need be.
 std::string ShellWord(std::string_view text);
 
-/// The words of a command line, with a space between two.
+/// Returns the words of a command line, with a space between two.
 std::string ShellWords(const std::vector<std::string>& words);
 
 }  // namespace millrace

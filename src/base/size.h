@@ -12,7 +12,7 @@ namespace millrace {
 /// are powers of 1024; kB, MB, GB, TB are powers of 1000. InvalidArgument otherwise.
 absl::StatusOr<uint64_t> ParseSize(std::string_view text);
 
-/// "512 B", "1.5 KiB", "256.0 MiB".
+/// Returns "512 B", "1.5 KiB", "256.0 MiB".
 std::string FormatSize(uint64_t bytes);
 
 }  // namespace millrace

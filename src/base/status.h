@@ -22,7 +22,7 @@
 ///   ResourceExhausted   a budget, disk or quota is too small; the message says how much is needed
 ///   Unavailable         retries were used up; trying later may help
 ///   Cancelled           the owner stopped the operation
-///   OutOfRange          a range of bytes lies beyond the end of the object
+///   OutOfRange          a range of bytes is beyond the end of the object
 ///   Aborted             the reader of our output is gone, so that no message reaches it (the CLI)
 ///   Internal            a fault of Millrace, or of a library that should have worked: report it
 ///   Unknown             the operating system failed in a way that no other code describes
@@ -41,7 +41,7 @@ inline std::string_view ToStd(absl::string_view text) {
   return {text.data(), text.size()};
 }
 
-/// The same code and payloads with `context: ` in front of the message. OK stays OK.
+/// Returns the same code and payloads with `context: ` in front of the message. OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
   std::string message(context);
@@ -63,7 +63,7 @@ inline absl::Status Annotate(const absl::Status& status, std::string_view contex
     if (absl::Status status_macro = (expr); !status_macro.ok()) return status_macro; \
   } while (false)
 
-/// ASSIGN_OR_RETURN(auto x, F()): `lhs` gets the value of a StatusOr, or the enclosing function returns its error.
+/// With ASSIGN_OR_RETURN(auto x, F()), `lhs` gets the value of a StatusOr, or the enclosing function returns its error.
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_INNER(MILLRACE_CONCAT(status_or_, __COUNTER__), lhs, expr)
 #define ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)   \
   auto tmp = (expr);                             \

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// A fixed set of threads that run tasks in the order of submission. The destructor runs all submitted tasks, then
-/// joins the threads.
+/// Holds a fixed set of threads that run tasks in the order of submission. The destructor runs all submitted tasks,
+/// then joins the threads.
 ///
 /// The queue itself has no bound: the caller must hold something bounded (a buffer of a budget, a slot) for each task.
 /// Tasks must not throw. Thread-safe.

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// A file descriptor, closed when its owner goes. Move-only; owners that share one hold a shared_ptr to it.
+/// Owns a file descriptor, closed when its owner goes. Move-only; owners that share one hold a shared_ptr to it.
 class UniqueFd {
  public:
   explicit UniqueFd(int fd) : fd_(fd) {}
@@ -19,7 +19,7 @@ class UniqueFd {
     if (fd_ >= 0) close(fd_);
   }
 
-  /// False when opening failed; errno says why until the next call.
+  /// Returns false when opening failed; errno says why until the next call.
   explicit operator bool() const { return fd_ >= 0; }
   int get() const { return fd_; }
   /// Leaves closing it to the caller.

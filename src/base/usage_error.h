@@ -7,8 +7,8 @@
 #include "absl/strings/cord.h"
 #include "base/status.h"
 
-/// Errors of the command line. `AsUsage(ParseUri(text).status())` marks an error as wrong usage, whatever the data are;
-/// the program then ends with exit status 2.
+/// This header is for errors of the command line. `AsUsage(ParseUri(text).status())` marks an error as wrong usage,
+/// whatever the data are; the program then ends with exit status 2.
 
 namespace millrace {
 
@@ -25,7 +25,7 @@ absl::StatusOr<T> AsUsage(absl::StatusOr<T> value) {
   return value.ok() ? std::move(value) : AsUsage(value.status());
 }
 
-/// UsageError("--rate {} is negative", rate): InvalidArgument, as wrong usage.
+/// Returns InvalidArgument, as wrong usage: UsageError("--rate {} is negative", rate).
 template <typename... Args>
 absl::Status UsageError(fmt::format_string<Args...> format, Args&&... args) {
   return AsUsage(absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...)));

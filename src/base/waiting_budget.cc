@@ -4,10 +4,11 @@ namespace millrace {
 
 void WaitingBudget::Take(uint64_t bytes) {
   std::unique_lock lock(mutex_);
-  const uint64_t own_turn = next_turn_++;
-  changed_.wait(lock, [&] { return turn_ == own_turn && (used_ == 0 || (used_ < limit_ && bytes <= limit_ - used_)); });
+  const uint64_t ticket = next_ticket_++;
+  changed_.wait(
+      lock, [&] { return served_ticket_ == ticket && (used_ == 0 || (used_ < limit_ && bytes <= limit_ - used_)); });
   used_ += bytes;
-  ++turn_;
+  ++served_ticket_;
   changed_.notify_all();
 }
 

@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-/// A bound on memory that tasks need for a short time, and wait for. The task that comes first is served first. A task
-/// that has some of it waits for no other task, and takes no more, so that every task gets its turn. Thread-safe;
-/// outlives what was taken.
+/// Bounds memory that tasks need for a short time, and wait for. The task that comes first is served first. A task that
+/// has some of it waits for no other task, and takes no more, so that every task is served. Thread-safe; outlives what
+/// was taken.
 class WaitingBudget {
  public:
   explicit WaitingBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
@@ -24,8 +24,8 @@ class WaitingBudget {
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t used_ = 0;
-  uint64_t next_turn_ = 0;
-  uint64_t turn_ = 0;  // of the task that is served next
+  uint64_t next_ticket_ = 0;
+  uint64_t served_ticket_ = 0;  // the task that has it is served next
 };
 
 }  // namespace millrace

@@ -54,7 +54,7 @@ TEST(WithinTest, OpensWhatLiesInTheFoldersAndNothingElse) {
   ASSERT_EQ(mkfifo((root / "secret/pipe").c_str(), 0600), 0);
   EXPECT_FALSE(OpenWithin(within, root / "secret/pipe", O_RDONLY));
   EXPECT_TRUE(OpenWithin({"/"}, root / "secret/x", O_RDONLY));
-  // A root that the system did not tell allows nothing.
+  // A root that the system did not return allows nothing.
   EXPECT_FALSE(OpenWithin({std::string()}, root / "secret/x", O_RDONLY));
   EXPECT_EQ(errno, EXDEV);
   fs::remove_all(root);

@@ -38,7 +38,7 @@ bool IsChannelName(std::string_view name) {
   });
 }
 
-// The place of the value among those of the contract.
+// Returns the place of the value among those of the contract.
 absl::StatusOr<size_t> TakeWord(const Channel& channel, std::string_view key, std::string_view value,
                                 std::span<const std::string_view> values) {
   const auto found = std::ranges::find(values, value);
@@ -152,7 +152,7 @@ absl::StatusOr<Channel> ParseChannel(std::string_view text) {
         "'{}' is no channel: NAME=URI is wanted, with a name of 1 to 64 letters, digits, '.', '-' and '_'", text));
   }
   std::string_view rest = text.substr(equals + 1);
-  // From the end, since a URI may hold commas.
+  // It is read from the end, since a URI may hold commas.
   for (size_t comma; (comma = rest.rfind(',')) != std::string_view::npos; rest = rest.substr(0, comma)) {
     const std::string_view option = rest.substr(comma + 1);
     const size_t middle = option.find('=');

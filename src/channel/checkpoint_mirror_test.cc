@@ -35,7 +35,7 @@ class CheckpointMirrorTest : public ::testing::Test {
     std::ofstream(aside_ / "written") << text;
     std::filesystem::rename(aside_ / "written", temp_ / name);
   }
-  /// What is at the place, by name.
+  /// The objects at the place, by name.
   std::map<std::string, std::string> There() {
     std::map<std::string, std::string> there;
     const absl::StatusOr<std::vector<ObjectInfo>> objects = ListAll(*place_.store, place_.prefix);
@@ -96,7 +96,7 @@ TEST_F(CheckpointMirrorTest, WhatMayBeWrittenToWaitsForTheEnd) {
   EXPECT_THAT(There(), ElementsAre(Pair("a", "half"), Pair("old", "whole")));
 }
 
-/// A store that takes no object whose key has this in it.
+/// Takes no object whose key has this in it.
 class ChoosyStore final : public ForwardingStore {
  public:
   ~ChoosyStore() override { Close(); }
@@ -115,7 +115,7 @@ TEST_F(CheckpointMirrorTest, TheFileThatNamesOthersIsNotThereBeforeThem) {
   ChoosyStore store;
   place_ = {&store, "ckpt/"};
   store.refused = "shard-1";
-  // In the order of keys, the tracker would come first.
+  // The tracker would come first in the order of keys.
   for (const char* name : {"step-1/shard-0", "step-1/shard-1", "config", "a-latest"}) Write(name, name);
   const auto now = std::filesystem::file_time_type::clock::now();
   for (const char* name : {"config", "step-1/shard-0", "step-1/shard-1"}) {

@@ -32,7 +32,7 @@ std::string OriginFile(const TrainingJob& job, const Channel& channel) {
   return fmt::format("{}/input/config/channel-{}.uri", job.root, channel.name);
 }
 
-/// The URI that the folder was filled from; "" if it was not.
+/// Returns the URI that the folder was filled from; "" if it was not.
 std::string Origin(const TrainingJob& job, const Channel& channel) {
   std::ifstream file(OriginFile(job, channel));
   std::string uri;
@@ -49,13 +49,13 @@ absl::Status Empty(const std::string& folder) {
   return error ? ErrnoStatus(error.value(), folder, "empty") : absl::OkStatus();
 }
 
-/// What the folder is filled from. The names in a manifest mean other objects if its prefix changes.
+/// The text names the source of the folder. The names in a manifest mean other objects if its prefix changes.
 std::string OriginText(const Channel& channel, const ChannelItems* items) {
   if (channel.type == ChannelType::kS3Prefix) return channel.uri;
   return fmt::format("{} {}{}", channel.uri, items->root, items->prefix);
 }
 
-/// What a channel's URI names.
+/// The objects that a channel's URI names.
 struct ChannelSource {
   Location from;                      // a folder; or the store of `items`
   std::optional<ChannelItems> items;  // if they are not all objects of a folder

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A member of a request, and what it means here.
+/// Describes a member of a request, and what it means here.
 struct Member {
   const char* name;
   bool has_effect;
@@ -109,7 +109,7 @@ class RequestReader {
 
   absl::StatusOr<JobRequest> Read(const Json& json) {
     const absl::Status read = ReadJob(json);
-    // All members that nobody knows are told at once, before what else is wrong.
+    // All unknown members are reported at once, before other errors.
     if (!unknown_.empty()) {
       return absl::InvalidArgumentError(
           fmt::format("SageMaker has no such members in a CreateTrainingJob request: {}", fmt::join(unknown_, ", ")));

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// What a CreateTrainingJob request of SageMaker says of a job that runs elsewhere.
+/// Has the contents of a CreateTrainingJob request of SageMaker, for a job that runs elsewhere.
 struct JobRequest {
   std::string name;
   std::vector<Channel> channels;  // checked
@@ -32,9 +32,9 @@ struct JobRequest {
 /// Reads such a request in JSON. `file_systems` are the folders on which this machine has EFS and FSx file systems, by
 /// their IDs.
 ///
-/// InvalidArgument for JSON that is none; for members that SageMaker does not know, all of them by name; for values
-/// that it refuses; for a file system that is not among those. Unimplemented for sources of data that cannot be had
-/// elsewhere.
+/// InvalidArgument for text that is not JSON, for values that SageMaker refuses, and for a file system that is not
+/// among those given. Members that SageMaker does not know are InvalidArgument, too: the message names all of them.
+/// Unimplemented for sources of data that cannot be had elsewhere.
 absl::StatusOr<JobRequest> ParseJobRequest(std::string_view text,
                                            const std::map<std::string, std::string>& file_systems);
 

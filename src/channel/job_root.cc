@@ -30,7 +30,7 @@ std::string RecordIn(const std::string& config_folder) {
   return fmt::format("{}/{}", config_folder, kRecordName);
 }
 
-/// Tells the file with the hosts from one that another program writes in its place. Empty if there is none.
+/// Distinguishes the file with the hosts from one that another program writes in its place. Empty if there is none.
 std::string ResourcesMark(const std::string& config_folder) {
   struct stat info {};
   if (stat(fmt::format("{}/{}", config_folder, kResourcesName).c_str(), &info) != 0) return {};
@@ -112,7 +112,7 @@ absl::Status Rename(const std::string& from, const std::string& to) {
       "{} has files of another job ({}); move them away, or choose another --root", from, ToStd(why.message())));
 }
 
-/// A name beside this one that is free.
+/// Returns a name beside this one that is free.
 std::string Aside(const std::string& path) {
   std::error_code error;
   for (int number = 1;; ++number) {
@@ -121,7 +121,7 @@ std::string Aside(const std::string& path) {
   }
 }
 
-/// Where the files of a channel come from, and how many of its pipes were read: true of any job.
+/// Returns true for files with the sources of channels, and with the counts of pipes that were read. Any job has them.
 bool BelongsToChannels(std::string_view name) {
   return name.starts_with("channel-");
 }

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// What a program got of one epoch of a channel.
+/// Describes the part of one epoch of a channel that a program has got.
 struct FedEpoch {
   uint64_t epoch = 0;
   uint64_t items = 0;  // that were written whole
@@ -29,20 +29,20 @@ struct PipeFeederOptions {
   uint64_t world = 1;                // likewise
   uint64_t epochs = 1;               // that the program may begin with: 0 to epochs - 1
   uint64_t memory_bytes = 64 << 20;  // that are read ahead, at most
-  /// Called on the feeder's thread: for each epoch when the program has read it, or has closed it; and once for an
-  /// error, after which nothing more is written. The FIFO stays open then, so that the program does not take what it
-  /// has got for all.
+  /// Called on the feeder's thread for each epoch when the program has read it, or has closed it. Called once for an
+  /// error, after which nothing more is written. The FIFO stays open then, so that the program does not take the bytes
+  /// that it has got for all.
   std::function<void(const FedEpoch&)> fed;
   std::function<void(const absl::Status&)> failed;
 };
 
-/// Feeds the FIFOs of a channel in Pipe mode, on a thread of its own. A FIFO is there for the epoch that comes next;
-/// when a program opens it, it is removed and that of the following epoch is made, so that at the end of an epoch the
-/// next one can be opened at once. A program that opens none, or stops reading, holds up nothing but its channel.
+/// Feeds the FIFOs of a channel in Pipe mode, on a thread of its own. The FIFO of the next epoch exists. When a program
+/// opens it, it is removed, and that of the following epoch is made. So at the end of an epoch the next one can be
+/// opened at once. A program that opens no FIFO, or stops reading, holds up only its channel.
 ///
-/// Epoch e holds the items in the order of Plan(items, order, seed, e), where `order` is global with a shuffle seed and
-/// else none; host r of a sharded channel gets the positions that are r modulo the number of hosts. The stream of an
-/// item is that of its parts, one behind the other, each a record if the channel has them wrapped.
+/// Epoch e holds the items in the order of Plan(items, order, seed, e). `order` is global if there is a shuffle seed,
+/// else none. Host r of a sharded channel gets the positions that are r modulo the number of hosts. The stream of an
+/// item is that of its parts, one behind the other. Each part is a record if the channel wraps them.
 class PipeFeeder {
  public:
   /// Makes the first FIFOs, in place of older ones. The store of the items, and they themselves, must outlive it.

@@ -171,7 +171,7 @@ std::vector<std::string_view> Characters(std::string_view text) {
 
 // ---- Values as Python spells them
 
-/// As repr() has it: the shortest digits that mean this number.
+/// Writes the shortest digits that mean this number, as repr() does.
 std::string PythonFloat(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -187,7 +187,7 @@ std::string PythonFloat(double value) {
   return plain && text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
-/// Controls, separators and what has no glyph, of those that occur: Python shows them by number.
+/// Python shows these by number: controls, separators and what has no glyph, of those that occur.
 bool IsPrintable(uint32_t point) {
   constexpr std::array<std::pair<uint32_t, uint32_t>, 15> kHidden = {{{0x0, 0x1F},
                                                                       {0x7F, 0xA0},
@@ -237,7 +237,7 @@ std::string DigitsOf(const PythonJson& integer) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// As str() prints it; `quoted`: as repr() does.
+/// Writes a value as str() prints it; `quoted`: as repr() does.
 std::string TextOrQuoted(const PythonJson& value, bool quoted) {
   std::string text;
   const auto list = [&](char open, char close, const auto& each) {

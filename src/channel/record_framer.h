@@ -11,9 +11,9 @@
 
 namespace millrace {
 
-/// Frames what comes in pieces as one record of RecordIO, in the way of SageMaker's Pipe mode: the bytes stay as they
-/// are, also if they hold the magic number (shard/recordio_writer.h cuts there), since the readers of that mode go by
-/// the lengths. A record is one part if it fits; a longer one is several.
+/// Frames bytes that come in pieces as one record of RecordIO, in the way of SageMaker's Pipe mode. The bytes stay as
+/// they are, also if they hold the magic number (shard/recordio_writer.h cuts there), since the readers of that mode
+/// use the lengths. A record is one part if it fits; a longer one is several.
 ///
 /// If the length is not known before, up to kHeldBytes are held until the record ends; of a longer record each part
 /// has so many bytes. Memory: that, and nothing if the length is known. Not thread-safe.
@@ -24,13 +24,14 @@ class RecordFramer {
   static constexpr uint64_t kMaxPartBytes = kRecordIoMaxLength / kRecordIoAlignment * kRecordIoAlignment;
   static constexpr uint64_t kHeldBytes = 32 << 20;
 
-  /// A new record, of so many bytes; nullopt: they are not known yet. The two limits, multiples of four, are for tests.
+  /// Begins a new record, of so many bytes; nullopt: they are not known yet. The two limits, multiples of four, are for
+  /// tests.
   explicit RecordFramer(std::optional<uint64_t> length, uint64_t max_part_bytes = kMaxPartBytes,
                         uint64_t held_bytes = kHeldBytes);
 
   /// Errors are those of the sink; DataLoss if more comes than the length.
   absl::Status Append(ByteSpan bytes, Sink out);
-  /// DataLoss if fewer bytes have come than the length.
+  /// Returns DataLoss if fewer bytes have come than the length.
   absl::Status End(Sink out);
 
  private:

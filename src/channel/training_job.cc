@@ -27,7 +27,7 @@ std::string Compact(const Json& value) {
   return DumpPythonJson(PythonJson(value));
 }
 
-/// What a value means: JSON if it is, else a string.
+/// Returns the value of a text: JSON if it parses as JSON, else a string.
 Json Meaning(const std::string& text) {
   std::optional<PythonJson> value = ParsePythonJson(text);
   return value ? Json(*std::move(value)) : Json(text);
@@ -68,7 +68,7 @@ Json ResourceConfig(const TrainingJob& job) {
           {"network_interface_name", kNetworkInterface}};
 }
 
-/// What the toolkit knows of a job, by its names, which become SM_NAME.
+/// The settings of a job that the toolkit knows, by its names, which become SM_NAME.
 Json Environment(const TrainingJob& job) {
   Json channels = Json::object();
   for (const Channel& channel : job.channels) channels[channel.name] = job.ChannelFolder(channel);
@@ -131,7 +131,7 @@ std::string VariableName(std::string_view name) {
   return "SM_" + PythonUpper(name);
 }
 
-/// InvalidArgument if a pipe of one channel has the name of another channel.
+/// Returns InvalidArgument if a pipe of one channel has the name of another channel.
 absl::Status CheckPipeNames(const TrainingJob& job) {
   for (const Channel& pipe : job.channels) {
     if (pipe.mode != ChannelMode::kPipe) continue;

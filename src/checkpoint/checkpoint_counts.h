@@ -10,12 +10,12 @@ namespace millrace {
 
 class MetricsText;
 
-/// The saves of the checkpoints of a process, by their URI, for its metrics. Thread-safe.
+/// Counts the saves of the checkpoints of a process, by their URI, for its metrics. Thread-safe.
 class CheckpointCounts {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// One save, from its beginning. It has failed unless Committed() is called before its end.
+  /// Counts one save, from its beginning. The save has failed unless Committed() is called before its end.
   class Save {
    public:
     Save(CheckpointCounts& counts, std::string uri);
@@ -31,7 +31,7 @@ class CheckpointCounts {
     bool committed_ = false;
   };
 
-  /// So many places have counts of their own; all others are counted together as "others".
+  /// This many places have counts of their own; all others are counted together as "others".
   static constexpr size_t kMaxPlaces = 100;
 
   /// A process has opened them, perhaps to save there: a save that fails before the first scrape is an increase.

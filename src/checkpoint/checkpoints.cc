@@ -23,14 +23,15 @@ namespace {
 
 using Attempt = CheckpointAttempt;
 
-// Each time a training that goes on has removed the checkpoint before it was read.
+// A running training may remove the checkpoint before it is read; this many times in a row is enough.
 constexpr int kMaxFinds = 20;
 
 void Warn(const std::string& message) {
   Log(LogLevel::kWarning, "checkpoint", message);
 }
 
-// "000000000100/e3-0123456789abcdef/model.safetensors", or the folder alone. False for what is no attempt.
+// Parses "000000000100/e3-0123456789abcdef/model.safetensors", or the folder alone. Returns false for what is no
+// attempt.
 bool ParseAttempt(std::string_view below, Attempt* attempt) {
   const size_t slash = below.find('/');
   if (slash == std::string_view::npos || !ParseStepFolder(below.substr(0, slash), &attempt->step)) return false;
@@ -57,7 +58,7 @@ absl::StatusOr<std::vector<Attempt>> AttemptFolders(const std::string& root) {
   return found;
 }
 
-/// Of ShardBytes or CheckpointShards.
+/// Takes ShardBytes or CheckpointShards.
 template <typename Shard>
 absl::Status CheckNames(const std::vector<Shard>& shards) {
   std::set<std::string_view> names;
@@ -69,8 +70,8 @@ absl::Status CheckNames(const std::vector<Shard>& shards) {
   return absl::OkStatus();
 }
 
-// An object that this process alone writes: if it exists, an earlier request of this call has made it. A store may
-// refuse the condition, since it knows none.
+// Writes an object that this process alone writes: if it exists, an earlier request of this call has made it. A store
+// may refuse the condition, since it knows none.
 absl::Status WriteOnce(ObjectStore& store, const std::string& key, const std::string& text) {
   absl::Status put;
   for (const bool only_if_absent : {true, false}) {
@@ -171,8 +172,8 @@ absl::StatusOr<std::vector<Attempt>> Checkpoints::ListAttempts(const std::stop_t
   return found;
 }
 
-// What an older epoch has not committed it never will. Nothing here depends on clocks. LATEST is read after the
-// listing: what it does not name then was not committed later, either, if its epoch is older.
+// If an older epoch has not committed an attempt, it never will. Nothing here depends on clocks. LATEST is read after
+// the listing: an attempt that it does not name then was not committed later, either, if its epoch is older.
 absl::StatusOr<std::vector<Attempt>> Checkpoints::FindLeft(const std::stop_token& stop) const {
   ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, ListAttempts(stop));
   ASSIGN_OR_RETURN(const LatestRecord latest, latest_.Read(stop));
@@ -198,7 +199,7 @@ absl::StatusOr<std::vector<Attempt>> Checkpoints::RemoveLeft(const std::stop_tok
   return left;
 }
 
-// The manifest first: what is half removed is not taken for a checkpoint by whoever finds it.
+// The manifest is removed first, so that no reader takes a half-removed attempt for a checkpoint.
 absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
   const std::string folder = Folder(attempt.step, attempt.attempt);
   RETURN_IF_ERROR(DeleteBlocking(store_, folder + std::string(kManifestName)));
@@ -207,7 +208,7 @@ absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   if (!store_.traits().is_folder()) return absl::OkStatus();
   RETURN_IF_ERROR(store_.RemoveTemporary(folder));
-  // Only if they are empty. Another attempt of the step may lie beside it.
+  // They are removed only if they are empty. Another attempt of the step may be beside it.
   if (rmdir(store_.Uri(folder).c_str()) == 0) {
     rmdir(std::filesystem::path(store_.Uri(folder)).parent_path().parent_path().c_str());
   }

@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A store that spoils one call, or all from one on, and that lets a test act right before a call. It counts all calls.
+/// Spoils one call, or all from one on, and lets a test act right before a call. It counts all calls.
 class SpoiledStore final : public ForwardingStore {
  public:
   enum class How { kNot, kInstead, kAfter, kFromThereOn };  // an error instead of the call, or after it was done
@@ -154,7 +154,7 @@ class CheckpointsTest : public ::testing::TestWithParam<const char*> {
   SpoiledStore& store() { return *store_; }
   Checkpoints Open() { return Checkpoints({store_.get(), "run"}, memory_); }
 
-  // A checkpoint whose bytes follow from the step.
+  // The bytes of a checkpoint follow from the step.
   static std::string TextOf(uint64_t step) { return "the model of step " + std::to_string(step); }
   static absl::Status Save(Checkpoints& checkpoints, uint64_t step, uint64_t keep = 0) {
     const std::string text = TextOf(step);
@@ -233,7 +233,7 @@ TEST_P(CheckpointsTest, SavesAndKeeps) {
   }
 }
 
-// As of a job of many ranks: what is superseded goes by few requests, which the save waits for.
+// A job of many ranks has many shards: superseded ones are removed by few requests, for which the save waits.
 TEST_P(CheckpointsTest, ManyShardsAreRemovedTogether) {
   constexpr size_t kShards = 40;
   Checkpoints checkpoints = Open();
@@ -445,7 +445,7 @@ TEST_P(CheckpointsTest, RetainingDisturbsNoTraining) {
   EXPECT_EQ(Objects(), 3 * Steps().size());
 }
 
-// A training that goes on, and keeps one checkpoint, commits the next one right before each call that a reader makes.
+// A running training that keeps one checkpoint commits the next one right before each call that a reader makes.
 TEST_P(CheckpointsTest, WhatIsRemovedMeanwhileIsNotDamaged) {
   Checkpoints training = Open();
   const Checkpoints reader = Open();
@@ -471,7 +471,7 @@ TEST_P(CheckpointsTest, WhatIsRemovedMeanwhileIsNotDamaged) {
     EXPECT_EQ(*reader.IsCommitted(entry), step == entry.step);
   }
   EXPECT_GT(removed, 4u);
-  // What is named and not there is damaged, and what is not named is not found.
+  // A checkpoint that is named and not there is damaged, and one that is not named is not found.
   const CheckpointEntry newest = *reader.Find(std::nullopt);
   ASSERT_TRUE(DeleteBlocking(store(), "run/" + AttemptFolder(newest.step, newest.attempt) + "state").ok());
   EXPECT_TRUE(absl::IsNotFound(reader.FindAndVerify(std::nullopt, {})->status));

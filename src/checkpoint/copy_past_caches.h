@@ -4,9 +4,9 @@
 
 namespace millrace {
 
-/// Copies bytes that nobody looks at soon, between memory that does not overlap: the destination, of the same size, is
-/// not read into the caches first, as plain copies do unless they are very large, so that a third of the traffic is
-/// saved and what is in the caches stays there.
+/// Copies bytes that nobody looks at soon, between memory that does not overlap. The destination has the same size. It
+/// is not read into the caches first, as plain copies do unless they are very large. This saves a third of the traffic,
+/// and the contents of the caches stay there.
 void CopyPastCaches(MutableByteSpan into, ByteSpan from);
 
 }  // namespace millrace

@@ -10,7 +10,8 @@
 namespace millrace {
 namespace {
 
-// From and to any place within a line of the caches, and of any length around some lines; nothing beside it changes.
+// The bytes lie at any place within a line of the caches, and are of any length around some lines; nothing beside them
+// changes.
 TEST(CopyPastCaches, CopiesJustTheBytes) {
   std::string text(1000, '\0');
   Rng rng(7);

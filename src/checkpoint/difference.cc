@@ -24,7 +24,7 @@ constexpr int kMaxDepth = 1000;  // as deep as Python's parser goes, which reads
 constexpr const char* kStateName = "state.json";
 constexpr const char* kDcpName = "dcp.json";
 
-/// Bytes of a tensor that lie together.
+/// Is a run of bytes of a tensor that are stored together.
 struct StoredChunk {
   size_t shard = 0;
   uint64_t offset = 0;
@@ -42,13 +42,13 @@ struct StoredTensor {
   std::string Text() const { return fmt::format("{} [{}]", type, fmt::join(shape, ", ")); }
 };
 
-/// A state: its tensors, and the rest as text, by name.
+/// Has a state: its tensors, and the rest as text, by name.
 struct StoredState {
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> values;
 };
 
-/// 0 if it is no type of safetensors.
+/// Returns 0 if it is no type of safetensors.
 uint64_t ItemBytes(const std::string& type) {
   if (type.starts_with("F8_") || type == "BOOL") return 1;
   const size_t digits = type.find_first_of("0123456789");
@@ -93,7 +93,7 @@ bool CheckDepth(int depth, StateJson::parse_event_t /*event*/, StateJson& /*pars
   return true;
 }
 
-/// Takes the state of a checkpoint apart. What the JSON has wrong is thrown by nlohmann, and caught by Run.
+/// Reads the state of a checkpoint. nlohmann throws errors in the JSON, and Run catches them.
 class StateReader {
  public:
   StateReader(const Checkpoints& checkpoints, const CheckpointManifest& manifest)
@@ -205,7 +205,7 @@ class StateReader {
   StoredState state_;
 };
 
-/// Whether its bytes are those of its chunks, one behind the other.
+/// Returns true if its bytes are those of its chunks, one behind the other.
 bool IsSequence(const StoredTensor& tensor) {
   if (tensor.shape.empty()) return tensor.chunks.size() == 1;
   if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) return true;  // there are none
@@ -306,7 +306,7 @@ class ElementComparison {
     uint64_t* difference = nullptr;
   };
 
-  // By the checksums alone.
+  // It compares the checksums alone.
   bool IsEqual(const StoredChunk& a, uint64_t from_a, const StoredChunk& b, uint64_t from_b) const {
     const CheckpointShard& mine = first_manifest_.shards[a.shard];
     const CheckpointShard& other = second_manifest_.shards[b.shard];

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kCatalogVersion = 1;
-// 1 has the checksums of the pieces of a shard as a list of strings. All versions from 1 are read.
+// Version 1 has the checksums of the pieces of a shard as a list of strings. All versions from 1 are read.
 constexpr uint64_t kManifestVersion = 2;
 constexpr int kStepDigits = 12;
 constexpr size_t kCrcDigits = 8;
@@ -55,8 +55,8 @@ bool TakeEntry(const Json& json, CheckpointEntry* entry) {
          entry->step <= kMaxCheckpointStep && EpochOfAttempt(entry->attempt) > 0;
 }
 
-// All checksums of a shard's pieces are one string: there may be millions of them in a manifest, and a value of its own
-// takes ten times as much memory as a checksum.
+// All checksums of a shard's pieces are one string. There may be millions of them in a manifest, and a JSON value of
+// its own takes ten times as much memory as a checksum.
 bool ParseCrcs(std::string_view text, std::vector<uint32_t>* crcs) {
   if (text.size() % kCrcDigits != 0) return false;
   for (; !text.empty(); text.remove_prefix(kCrcDigits)) {

@@ -54,7 +54,7 @@ TEST(Records, ManifestSurvivesJson) {
   EXPECT_EQ(after->shards[0].piece_crc32c, before.shards[0].piece_crc32c);
 }
 
-// Of a job of a thousand ranks: what is beside the checksums of the pieces does not count.
+// In a job of a thousand ranks the checksums of the pieces make up nearly all of the manifest.
 TEST(Records, AManifestIsHardlyLargerThanItsChecksums) {
   constexpr size_t kPieces = 16'384;
   CheckpointManifest manifest = SomeManifest();
@@ -80,7 +80,7 @@ TEST(Records, AManifestOfTheEarlierVersionIsRead) {
   EXPECT_EQ(read->ToJson(), manifest.ToJson());
 }
 
-// What is cut off is never taken for a whole one, and never crashes.
+// A truncated text is never taken for a whole one, and never crashes.
 TEST(Records, DamagedTextIsRefused) {
   for (const std::string& whole : {SomeCatalog().ToJson(), SomeManifest().ToJson()}) {
     for (size_t length = 0; length + 2 < whole.size(); ++length) {

@@ -7,22 +7,23 @@
 
 #include "checkpoint/records.h"
 
-/// How a process becomes the one that may commit, and how it commits a checkpoint: as state machines without I/O. A
-/// driver does what next() asks for and tells the outcome by the On... call of that step, until kDone.
+/// These state machines without I/O make a process the one that may commit, and commit a checkpoint. A driver does the
+/// step that next() asks for, and reports the outcome by the On... call of that step, until kDone.
 ///
-/// All safety comes from one rule: LATEST is replaced only as the version that was read. So whoever has read LATEST and
-/// found itself in it, and then replaces just that version, knows that no other process has claimed it meanwhile.
+/// All safety comes from one rule: LATEST is replaced only as the version that was read. So if a process has read
+/// LATEST, found itself in it, and then replaces just that version, it knows that no other process has claimed it
+/// meanwhile.
 
 namespace millrace {
 
-/// LATEST as it was read.
+/// Holds LATEST as it was read.
 struct LatestRecord {
   std::optional<CheckpointCatalog> catalog;  // nullopt: there is no LATEST
   std::string version;                       // opaque, for replacing it
 };
 
-/// What a driver answers of an attempt to replace LATEST, besides OK: FailedPrecondition for certain if the version was
-/// another one. After any other error it may have been replaced, or be replaced later.
+/// A driver answers an attempt to replace LATEST with OK or an error. FailedPrecondition means for certain that the
+/// version was another one. After any other error LATEST may have been replaced, or be replaced later.
 ///
 /// Claims the checkpoints: reads LATEST, replaces it by one with the next epoch and this writer's id.
 class ClaimProtocol {
@@ -35,10 +36,10 @@ class ClaimProtocol {
   void OnLatest(absl::StatusOr<LatestRecord> latest);
   void OnWritten(absl::Status status);
 
-  /// For kWriteLatest.
+  /// Returns the catalog for kWriteLatest.
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
-  /// In kDone. If OK, to_write() is what LATEST was when it was claimed.
+  /// The status is valid in kDone. If it is OK, to_write() is the contents of LATEST when it was claimed.
   const absl::Status& status() const { return status_; }
 
  private:
@@ -53,14 +54,14 @@ class ClaimProtocol {
   absl::Status status_;
 };
 
-/// Which checkpoints remain once a newer one is committed.
+/// Says which checkpoints remain once a newer one is committed.
 struct Retention {
   uint64_t keep = 0;                      // the newest ones, so many; 0: all of them
   uint64_t keep_every = 0;                // besides these, all whose step is a multiple of it; 0: none
   std::vector<uint64_t> keep_steps = {};  // and these steps
 };
 
-/// A folder of an attempt that nobody needs any more.
+/// Names a folder of an attempt that nobody needs any more.
 struct CheckpointAttempt {
   uint64_t step = 0;
   std::string attempt;
@@ -70,11 +71,11 @@ struct CheckpointAttempt {
 /// Takes out of the catalog what does not remain, and returns it.
 std::vector<CheckpointAttempt> Supersede(CheckpointCatalog& catalog, const Retention& retention);
 
-/// Saves one checkpoint: checks that this writer is the one that LATEST names, uploads the shards, writes the manifest,
-/// replaces LATEST, and then removes what LATEST no longer names. A failure before LATEST is replaced removes what was
-/// uploaded; a failure of which nobody can tell whether LATEST was replaced leaves it, since it may be needed. (A later
-/// claim sweeps it.) After a failed upload LATEST is read once more: a successor that has claimed the checkpoints may
-/// have swept what was being written, and then its claim is the reason.
+/// Saves one checkpoint. It checks that LATEST names this writer, uploads the shards, writes the manifest, and replaces
+/// LATEST. Then it removes the objects that LATEST no longer names. A failure before LATEST is replaced removes the
+/// uploads. If it is unknown whether LATEST was replaced, they stay, since they may be needed; a later claim sweeps
+/// them. After a failed upload LATEST is read once more. A successor that has claimed the checkpoints may have swept
+/// the uploads, and then its claim is the reason.
 class SaveProtocol {
  public:
   enum class Step { kReadLatest, kUpload, kWriteManifest, kWriteLatest, kRemove, kDone };
@@ -89,18 +90,18 @@ class SaveProtocol {
   Step next() const { return step_; }
   void OnLatest(absl::StatusOr<LatestRecord> latest);
   void OnUploaded(absl::Status status);
-  /// The entry as LATEST is to name it.
+  /// Takes the entry as LATEST is to name it.
   void OnManifest(absl::StatusOr<CheckpointEntry> entry);
   void OnWritten(absl::Status status);
   void OnRemoved();
 
-  /// For kWriteLatest.
+  /// Returns the catalog for kWriteLatest.
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
-  /// For kRemove. Failures there are nobody's loss: a later claim sweeps what is left.
+  /// Returns what kRemove removes. Failures there are nobody's loss: a later claim sweeps what is left.
   const std::vector<CheckpointAttempt>& to_remove() const { return to_remove_; }
-  /// In kDone: OK if the checkpoint is committed. FailedPrecondition if another writer has claimed the checkpoints;
-  /// Unavailable, or another error of the store, if it failed.
+  /// The status is valid in kDone. It is OK if the checkpoint is committed. It is FailedPrecondition if another writer
+  /// has claimed the checkpoints, and Unavailable, or another error of the store, if the save failed.
   const absl::Status& status() const { return status_; }
   const CheckpointEntry& entry() const { return job_.entry; }
 
@@ -116,7 +117,7 @@ class SaveProtocol {
 
   Job job_;
   Step step_ = Step::kReadLatest;
-  bool uploading_ = false;  // something may lie in the folder of the attempt
+  bool uploading_ = false;  // there may be something in the folder of the attempt
   bool manifest_written_ = false;
   int tries_ = 0;
   absl::Status failed_;  // the error of the upload, or of the manifest
@@ -128,8 +129,8 @@ class SaveProtocol {
   absl::Status status_;
 };
 
-/// Removes checkpoints that a retention does not keep: LATEST first, then what it no longer names. It does not claim:
-/// the process that may commit goes on, since it builds upon what it reads.
+/// Removes checkpoints that a retention does not keep: from LATEST first, then their objects. It does not claim. The
+/// process that may commit continues, since it builds upon the version that it reads.
 class RetainProtocol {
  public:
   enum class Step { kReadLatest, kWriteLatest, kRemove, kDone };
@@ -141,12 +142,12 @@ class RetainProtocol {
   void OnWritten(absl::Status status);
   void OnRemoved();
 
-  /// For kWriteLatest.
+  /// Returns the catalog for kWriteLatest.
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
-  /// For kRemove; in kDone: what was removed.
+  /// Returns what kRemove removes; in kDone, what was removed.
   const std::vector<CheckpointAttempt>& to_remove() const { return superseded_; }
-  /// In kDone.
+  /// The status is valid in kDone.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -376,7 +376,7 @@ class World {
     return luck == 2 ? Down() : status;
   }
 
-  // Requests whose senders have been told an error.
+  // Delivers one of the requests whose senders have got an error.
   void DeliverOneLate() {
     if (late_.empty()) return;
     Apply(late_.front().first, late_.front().second).IgnoreError();
@@ -389,7 +389,7 @@ class World {
     manifests_.erase(attempt);
     objects_.erase(attempt);
   }
-  // What Checkpoints::Sweep does after a claim.
+  // Does the work of Checkpoints::Sweep after a claim.
   void Sweep(uint64_t epoch) {
     std::set<std::string> committed;
     for (const CheckpointEntry& entry : latest_->entries) committed.insert(entry.attempt);

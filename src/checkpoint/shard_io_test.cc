@@ -48,7 +48,7 @@ ShardBytes Cut(const std::string& name, const std::string& text, uint64_t seed) 
   return shard;
 }
 
-// With staging memory of their own.
+// The shards are written with staging memory of their own.
 absl::StatusOr<std::vector<CheckpointShard>> WriteNew(ObjectStore& store, const std::string& folder,
                                                       const std::vector<ShardBytes>& shards,
                                                       const std::stop_token& stop) {
@@ -98,7 +98,7 @@ TEST(ShardIo, RoundTripInMemory) {
   RoundTrip(store);
 }
 
-// As S3: all pieces but the last have at least 5 MiB, and equal ones suit every server.
+// Is a store like S3: all pieces but the last have at least 5 MiB, and equal ones suit every server.
 class EvenPieces final : public ForwardingStore {
  public:
   EvenPieces() { traits_.pieces = {.least_bytes = 5 << 20, .most_pieces = 10'000}; }
@@ -202,7 +202,7 @@ TEST(ShardIo, LargeRangesAreReadInPlace) {
   const auto written = WriteNew(places, "", {Cut("x", text, 1)}, {});
   ASSERT_TRUE(written.ok()) << written.status();
   MemoryBudget memory(512 << 20);
-  // As tensors lie: one behind the other, none at the beginning of a piece; a small one among large ones.
+  // The spans lie as tensors do: one behind the other, none at the beginning of a piece; a small one among large ones.
   const std::vector<size_t> sizes = {8 << 20, 12'345'678, 100, (9 << 20) + 1,
                                      (40 << 20) - (17 << 20) - 12'345'779 - 999};
   std::string into(text.size(), '\0');
@@ -233,7 +233,7 @@ class WritesStore final : public ForwardingStore {
     return std::make_unique<Writer>(std::move(writer), writes_);
   }
 
-  // Those that did not come from `text`.
+  // Returns the spans that did not come from `text`.
   std::vector<ByteSpan> StagedBeside(const std::string& text) const {
     std::vector<ByteSpan> staged;
     for (const ByteSpan piece : writes_) {
@@ -245,7 +245,7 @@ class WritesStore final : public ForwardingStore {
   const std::vector<ByteSpan>& writes() const { return writes_; }
 
  private:
-  // As that of S3: no piece comes without its checksum, so that none is made again.
+  // Is a writer like that of S3: no piece comes without its checksum, so that none is made again.
   class Writer final : public PieceWriter {
    public:
     Writer(std::unique_ptr<PieceWriter> writer, std::vector<ByteSpan>& writes)
@@ -266,7 +266,7 @@ class WritesStore final : public ForwardingStore {
   std::vector<ByteSpan> writes_;  // by the thread that writes shards
 };
 
-// As the files of tensors are: a short header, and then tensors that end anywhere.
+// The bytes are like files of tensors: a short header, and then tensors that end anywhere.
 ShardBytes HeaderAndTensors(const std::string& text, const std::vector<size_t>& tensors) {
   ShardBytes shard{.name = "x", .spans = {}};
   size_t at = 0;
@@ -341,7 +341,7 @@ TEST(StagingMemory, KeepsNoMoreThanItMay) {
     places.push_back(buffer.data());
     staging.GiveBack(std::move(buffer));
   }
-  // Those that were given back last.
+  // These are the ones that were given back last.
   std::vector<Buffer> again;
   for (int i = 0; i < 2; ++i) again.push_back(staging.Take(3 << 20));
   for (const Buffer& buffer : again) EXPECT_THAT(buffer.data(), ::testing::AnyOf(places[3], places[4]));
@@ -356,7 +356,7 @@ TEST(StagingMemory, WhatIsKeptMakesRoomForWhatIsInUse) {
   for (Buffer& buffer : taken) staging.GiveBack(std::move(buffer));
   taken.clear();
   uint64_t in_use = 0;
-  // None of those that are kept suits them. The oldest goes with the first, and the other one with the fifth.
+  // No buffer that is kept suits them. The oldest goes with the first, and the other one with the fifth.
   for (int i = 0; i < 8; ++i) {
     taken.push_back(staging.Take(1 << 20, in_use));
     in_use += taken.back().size();
@@ -418,7 +418,7 @@ TEST(ShardIo, RangesAreVerified) {
   MemoryBudget memory(64 << 20);
   std::string into(1, '\0');
   EXPECT_TRUE(ReadRanges(store, memory, "", *written, {{0, 5, AsWritableBytes(into)}}, {}).ok());
-  // Not the byte itself: one that is verified together with it.
+  // It is not the byte itself, but one that is verified together with it.
   EXPECT_TRUE(absl::IsDataLoss(
       ReadRanges(store, memory, "", *written, {{0, (1 << 20) + 999, AsWritableBytes(into)}}, {}).status()));
 }
@@ -492,7 +492,7 @@ TEST(ShardIo, ErrorsNameTheDamagedFile) {
   check("it is shorter than what was saved");
 }
 
-/// A store whose n-th Put fails, and that asks for a stop with it.
+/// Fails the n-th Put, and asks for a stop with it.
 class FailingPuts final : public ForwardingStore {
  public:
   explicit FailingPuts(int number) : number_(number) {}

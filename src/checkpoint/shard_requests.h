@@ -10,11 +10,11 @@
 
 namespace millrace {
 
-/// A request for some of a shard below `folder`: whole pieces of it, from `begin` to `end`, with their checksums.
+/// Makes a request for some of a shard below `folder`: whole pieces of it, from `begin` to `end`, with their checksums.
 ObjectReader::Request RequestOf(const std::string& folder, const CheckpointShard& shard, uint64_t begin, uint64_t end);
 
-/// What is told of an error of such a request. The store's own words for bytes with another checksum are about data
-/// sets and their index.
+/// Returns the message for an error of such a request. The store's own words for bytes with another checksum are about
+/// data sets and their index.
 absl::Status ErrorOfShard(const absl::Status& error, std::string_view uri);
 
 }  // namespace millrace

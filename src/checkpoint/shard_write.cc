@@ -20,7 +20,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kPiecesAtOnce = 16;
-// From this size on, bytes that lie together are worth a piece of their own, where pieces may have any length.
+// From this size on, bytes that are stored together are worth a piece of their own, if pieces may have any length.
 constexpr uint64_t kAloneBytes = 1 << 20;
 
 uint64_t PieceBytesOf(uint64_t shard_bytes, PieceLimits limits) {
@@ -30,16 +30,16 @@ uint64_t PieceBytesOf(uint64_t shard_bytes, PieceLimits limits) {
   return std::max(least, (even + kMiB - 1) / kMiB * kMiB);
 }
 
-/// How many bytes have a checksum together: few enough that a range is read with little beside it, and enough that the
-/// manifest stays small (130 KB for each shard).
+/// Returns the number of bytes that have one checksum. They are few enough that a range is read with little beside it,
+/// and enough that the manifest stays small (130 KB for each shard).
 uint64_t CheckedBytesOf(uint64_t shard_bytes) {
   constexpr uint64_t kLeast = 64 << 10;
   constexpr uint64_t kMostPieces = 16'384;
   return std::max(kLeast, std::bit_ceil((shard_bytes + kMostPieces - 1) / kMostPieces));
 }
 
-/// What is worked on at a time, so that it stays in the caches of the CPU between two looks at it. Pieces that have a
-/// checksum are as long, or several times as long.
+/// Data are processed in blocks of this size, so that a block stays in the caches of the CPU between two looks at it.
+/// Pieces that have a checksum are as long, or several times as long.
 constexpr uint64_t kBlockBytes = 64 << 10;
 
 /// Adds bytes to the checksums of a shard's pieces, in order: those from `at` on. Returns their own checksum; no byte
@@ -53,7 +53,7 @@ uint32_t AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
     const uint32_t before = shard.piece_crc32c.back();
     const uint32_t after = Crc32c(part, before);
     shard.piece_crc32c.back() = after;
-    // Of the part alone: what was before it is taken out again.
+    // This is the checksum of the part alone: the bytes before it are taken out again.
     const uint32_t alone = before == 0 ? after : Crc32cCombine(before, after, part.size());
     crc = crc == 0 ? alone : Crc32cCombine(crc, alone, part.size());
     at += part.size();
@@ -62,14 +62,14 @@ uint32_t AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
   return crc;
 }
 
-/// Where the bytes of a shard come from, from its beginning to its end.
+/// The source of the bytes of a shard, from its beginning to its end.
 class ShardSource {
  public:
   virtual ~ShardSource() = default;
-  /// How many of the next bytes are best written as one piece, if pieces may have any length: those of one place, or
-  /// some that are to be copied together, of these `most` at most.
+  /// Returns how many of the next bytes are best written as one piece, if pieces may have any length. These are the
+  /// bytes of one place, or at most `most` bytes that are to be copied together.
   virtual uint64_t Together(uint64_t most) = 0;
-  /// The next `length` bytes, which must be there, if they lie together in memory that stays until the shard is
+  /// Returns the next `length` bytes, which must be there, if they are together in memory that stays until the shard is
   /// written. Else nothing, and nothing is taken.
   virtual std::optional<ByteSpan> Take(uint64_t length) = 0;
   /// Copies some of the next bytes, which must be there: as many as are best copied together, of bytes in memory up to
@@ -118,10 +118,10 @@ class SpanSource final : public ShardSource {
   }
 
  private:
-  // Whether the last `rest` bytes of a span need not be copied.
+  // Returns true if the last `rest` bytes of a span need not be copied.
   bool IsAlone(size_t span, uint64_t rest) const { return !spans_[span].copy && rest >= kAloneBytes; }
 
-  // Past the ends of spans.
+  // Moves past the ends of spans.
   void Skip() {
     while (offset_ == spans_[span_].size) {
       ++span_;
@@ -224,7 +224,8 @@ absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSour
   return absl::OkStatus();
 }
 
-// The next bytes of a shard, and their checksums: a view of memory that stays, or of `staging`, which is made for them.
+// Returns the next bytes of a shard, and their checksums: a view of memory that stays, or of `staging`, which is made
+// for them.
 absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length,
                                                           ShardSource& source, Buffer& staging) {
   if (const std::optional<ByteSpan> piece = source.Take(length))
@@ -233,7 +234,7 @@ absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard
   const MutableByteSpan piece = staging.span().first(length);
   uint32_t crc = 0;
   for (uint64_t done = 0; done < length;) {
-    // To where the next checksum begins: no block has a part in two of them.
+    // The block ends where the next checksum begins: no block has a part in two of them.
     const uint64_t block = kBlockBytes - (offset + done) % kBlockBytes;
     ASSIGN_OR_RETURN(const size_t copied, source.Copy(piece.subspan(done), block));
     crc = Crc32cCombine(crc, AddToChecksums(shard, offset + done, piece.subspan(done, copied)), copied);

@@ -125,9 +125,9 @@ void AddAdvise(Command app) {
   advise.Footer(
       "Reads parts of the data set for some seconds, tries the loader on it, and copies some of it to temporary files. "
       "If "
-      "the data set has no index, one is built first, as by every command. All predictions come with their arithmetic. "
-      "Run it on the machine of the "
-      "training, or one like it in the same region. More: docs/advise.md\n\n"
+      "the data set does not have an index, the command builds one first, as every command does. All predictions come "
+      "with their arithmetic. Run it on the machine of the training, or one like it in the same region. More: "
+      "docs/advise.md\n\n"
       "Examples:\n"
       "  millrace advise s3://bucket/train\n"
       "  millrace advise s3://bucket/train --machine ml.p3.2xlarge --epochs 90\n"

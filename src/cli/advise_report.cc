@@ -40,7 +40,7 @@ std::string TriedText(const Advice& advice) {
   return text;
 }
 
-/// What the best and the worst trial say, if there were any.
+/// Returns the ranges between the best and the worst trial; "" if there were no trials.
 std::string RangesText(const Advice& advice) {
   std::string text;
   for (const CostPrediction& one : advice.predictions) {
@@ -242,7 +242,7 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
                                         {"step_seconds", advice.accelerator->step_seconds},
                                         {"dollars_per_100_steps", advice.accelerator->dollars_per_100_steps}});
   }
-  return json.Line();
+  return json.Versioned("advise");
 }
 
 }  // namespace millrace::cli

@@ -71,14 +71,14 @@ JsonObject PlanJson(const ServicePlan& plan) {
 void AddServiceAdviceOptions(const Command& advise, ServiceAdviceFlags* flags) {
   const Option service = advise.AddFlag(
       "--service", &flags->on,
-      "Say whether CPU machines of the data service pay: what bounds a step, how many workers of which kind end that, "
-      "and the price of steps before and after. URI may be left out if its numbers are given");
+      "Say if CPU machines of the data service pay. It shows the bound of a step, the number and kind of workers that "
+      "end it, and the price of steps before and after. URI may be left out if its numbers are given");
   const auto add = [advise, service](const char* name, auto* value, const char* what) {
     return advise.Add(name, value, what).Below(kServiceHeading).Needs(service);
   };
   add("--worker-machine", &flags->worker_machine,
       "The machine of a worker, as the price list calls it [each that has no accelerator]");
-  add("--worker-count", &flags->workers, "How many of them [as many as end what bounds a step]")
+  add("--worker-count", &flags->workers, "How many of them [as many as end the bound of a step]")
       .Number(1, kMaxAdvisedWorkers);
   add("--vcpus-per-accelerator", &flags->vcpus_each, "vCPUs that keep one accelerator busy, if they are known");
   add("--cpu-ms", &flags->cpu_ms, "CPU-milliseconds of a sample, reading and decoding [measured]");
@@ -195,7 +195,7 @@ std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion
         .Add("vcpus_missing", advice.need->missing)
         .Add("accelerators_busy_most", advice.need->most_accelerator);
   }
-  return json.Line();
+  return json.Versioned("advise.service");
 }
 
 }  // namespace millrace::cli

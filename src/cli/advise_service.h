@@ -13,7 +13,7 @@
 
 namespace millrace::cli {
 
-/// What is given takes the place of what was measured.
+/// A given value takes the place of the measured one.
 struct ServiceAdviceFlags {
   bool on = false;
   std::string worker_machine;       // "": each of the price list without accelerators
@@ -30,14 +30,14 @@ struct ServiceAdviceFlags {
 
 void AddServiceAdviceOptions(const Command& advise, ServiceAdviceFlags* flags);
 
-/// What is known without looking at data: `settings` has machine, prices, batch and the time of the model. A usage
-/// error names the option with a number that makes no sense.
+/// Builds the question without looking at data: `settings` has machine, prices, batch and the time of the model. A
+/// usage error names the option with a number that makes no sense.
 absl::StatusOr<ServiceQuestion> TakeServiceQuestion(const ServiceAdviceFlags& flags, const AdviseSettings& settings);
 
 /// Fills in what was measured and not given.
 void TakeMeasured(const Advice& advice, const ServiceAdviceFlags& flags, ServiceQuestion* question);
 
-/// What came of it: for people, with the arithmetic, and as one JSON object in one line.
+/// The result: as text for people, with the arithmetic, and as one JSON object in one line.
 std::string ServiceAdviceText(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices);
 std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices);
 

@@ -21,7 +21,7 @@ namespace millrace::cli {
 namespace {
 
 absl::Status WriteReports(const BenchFlags& flags, const BenchReport& report, const std::string& python) {
-  // Without the page, the figures of a long run are still there.
+  // If the page fails, the figures of a long run are still there.
   const absl::Status page =
       flags.html.empty() ? absl::OkStatus() : WriteBenchPage(python, BenchPageJson(report), flags.html);
   if (flags.json == "-") {
@@ -63,14 +63,12 @@ void AddBench(Command app) {
   AddBenchCompare(bench);
   bench.Footer(
       "Runs the input pipeline (fetch, decode, augment, batch) without a model. Each figure is a median of repeats, "
-      "with "
-      "the least and the most. The first line says what limits the pipeline. If the data set has no index, one is "
-      "built "
-      "first, as by every command. More: docs/bench.md\n\n"
+      "with min and max. The first line says what limits the pipeline. If the data set does not have an index, the "
+      "command builds one first, as every command does. More: docs/bench.md\n\n"
       "Examples:\n"
       "  millrace bench --synthetic --quick --html report.html\n"
       "  millrace bench s3://bucket/train --html report.html --json after.json\n"
-      "  millrace bench s3://bucket/train --threads 1,2,4,8 --scenario d --scenario e\n"
+      "  millrace bench s3://bucket/train --threads 1,2,4,8 --scenario rate --scenario first-batch\n"
       "  millrace bench s3://bucket/train --rival dataloader,webdataset --html report.html\n"
       "  millrace bench compare before.json after.json");
   bench.Run([flags] { return ExitStatus("bench", HintAtS3(Bench(*flags), {flags->uri})); });

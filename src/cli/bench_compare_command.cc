@@ -57,7 +57,7 @@ std::string CompareJson(const BenchComparison& comparison) {
                             {"ratio", one.ratio()},
                             {"verdict", kVerdicts[static_cast<int>(one.verdict)]}});
   }
-  return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Line();
+  return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Versioned("bench.compare");
 }
 
 absl::Status Compare(const CompareFlags& flags) {
@@ -76,8 +76,8 @@ void AddBenchCompare(Command bench) {
   compare.Add("second", &flags->second, "Another one").Required();
   compare.AddFlag("--json", &flags->json, "One JSON object on stdout");
   compare.Footer(
-      "A difference counts as better or worse only if the repeats of the two do not overlap. What is not the same in "
-      "machine, data and settings is listed.\n\n"
+      "A difference counts as better or worse only if the repeats of the two do not overlap. All "
+      "differences in machine, data and settings are listed.\n\n"
       "Examples:\n"
       "  millrace bench compare before.json after.json");
   compare.Run([flags] { return ExitStatus("bench compare", Compare(*flags)); });

@@ -31,7 +31,7 @@ constexpr const char* kListening = "listening on ";
   _exit(127);
 }
 
-// What the server says until it listens; the end of it if it ends before.
+// Returns the output of the server until it listens, or until its end if it ends before.
 std::string ReadUntilListening(int fd) {
   std::string said;
   char byte = 0;

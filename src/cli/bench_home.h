@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/// What a benchmark of synthetic data needs on this machine, and what is gone when it ends.
+/// Resources of this machine that a benchmark of synthetic data needs. They are removed when it ends.
 
 namespace millrace::cli {
 
@@ -25,8 +25,8 @@ class LocalServer {
   LocalServer& operator=(const LocalServer&) = delete;
 
   const std::string& url() const { return url_; }
-  /// From now on the stores that this process opens are on this server, whatever its AWS settings say. While no other
-  /// thread reads the environment.
+  /// From now on the stores that this process opens are on this server, whatever its AWS settings say. Call it while no
+  /// other thread reads the environment.
   void UseForAllStores() const;
 
  private:

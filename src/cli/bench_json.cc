@@ -256,11 +256,11 @@ JsonObject PageJson(const BenchReport& report) {
 }  // namespace
 
 std::string BenchJson(const BenchReport& report) {
-  return ReportJson(report).Line();
+  return ReportJson(report).Versioned("bench");
 }
 
 std::string BenchPageJson(const BenchReport& report) {
-  return ReportJson(report).Add("page", PageJson(report)).Line();
+  return ReportJson(report).Add("page", PageJson(report)).Versioned("bench");
 }
 
 }  // namespace millrace::cli

@@ -99,7 +99,7 @@ std::string ResumeText(const ResumePoint& resume) {
   };
   row("from the start", resume.fresh_seconds, resume.fresh_requests);
   row("from the middle", resume.resumed_seconds, resume.resumed_requests);
-  return text + fmt::format("  What came behind the interruption was {}what would have come without it.\n",
+  return text + fmt::format("  The samples after the interruption were {}those that would have come without it.\n",
                             resume.exact ? "" : "NOT ");
 }
 
@@ -140,7 +140,7 @@ std::string RivalsText(const BenchReport& report) {
   return text;
 }
 
-/// Those of a scenario, each with the rate of Millrace that it stands beside.
+/// The rivals of a scenario, each with the rate of Millrace that it stands beside.
 struct RivalOfCurve {
   std::string name;
   const RivalPoint* rival = nullptr;
@@ -253,7 +253,7 @@ std::string BenchReport::orders_note() const {
 
 PipelineLimit BenchReport::limit() const {
   const BenchPoint* const point = best();
-  if (point == nullptr) return {.sentence = "The rate of the pipeline was not measured (scenario d does it)."};
+  if (point == nullptr) return {.sentence = "The rate of the pipeline was not measured (--scenario rate measures it)."};
   return FindLimit(Summarize(*point), point->threads, machine.cpus);
 }
 
@@ -316,8 +316,8 @@ std::string BesideText(const BenchReport& report) {
   if (fastest == nullptr || cheapest == nullptr || best == nullptr) return "";
   const BenchSummary ours = Summarize(*best);
   return fmt::format(
-      "Of {} over the same data, {} was the fastest with {} samples/s (Millrace: {}), and {} took the least CPU, {} "
-      "s for 1,000 samples (Millrace: {}).",
+      "The fastest of {} over the same data was {} with {} samples/s (Millrace: {}). {} took the least CPU, {} s for "
+      "1,000 samples (Millrace: {}).",
       Counted(names.size(), "other loader"), fastest->name, ShortNumber(fastest->samples_per_second.median),
       ShortNumber(ours.samples_per_second.median), cheapest->name, ShortNumber(cheapest->cpu_per_1000.median),
       ShortNumber(ours.cpu_per_1000.median));

@@ -12,7 +12,7 @@
 #include "diagnose/prices.h"
 #include "diagnose/rivals.h"
 
-/// What `millrace bench` found, and how it is told.
+/// The findings of `millrace bench`, and their text.
 
 namespace millrace::cli {
 
@@ -27,22 +27,22 @@ struct BenchReport {
   bool priced = false;     // requests of this store cost money, or stand for some that do
   DamagedSamples damaged;  // of all measurements
 
-  /// One setting of scenario a.
+  /// One setting of scenario orders.
   struct OrderPoint {
     Shuffle order = Shuffle::kNone;
     bool raw = false;  // of the same images as raw objects, which no order reads together
     BenchPoint point;
   };
 
-  std::vector<BenchPoint> rate;                         // scenario d, by threads
-  std::vector<OrderPoint> orders;                       // scenario a, by order, then by threads
-  std::vector<EpochCost> epochs;                        // scenario b
+  std::vector<BenchPoint> rate;                         // scenario rate, by threads
+  std::vector<OrderPoint> orders;                       // scenario orders, by order, then by threads
+  std::vector<EpochCost> epochs;                        // scenario cache
   std::vector<EpochCost> cached_epochs;                 // the same with a cache
   std::vector<RivalEpochs> object_epochs;               // likewise over raw objects: Millrace's two, then others'
-  std::vector<std::pair<uint64_t, BenchPoint>> shards;  // scenario c, by the bytes of a shard
-  std::vector<FirstBatchPoint> first_batch;             // scenario e, by samples
+  std::vector<std::pair<uint64_t, BenchPoint>> shards;  // scenario shards, by the bytes of a shard
+  std::vector<FirstBatchPoint> first_batch;             // scenario first-batch, by samples
   std::vector<std::pair<uint64_t, Spread>> downloads;   // beside it: seconds to copy the data to files, by samples
-  std::optional<ResumePoint> resume;                    // scenario f
+  std::optional<ResumePoint> resume;                    // scenario resume
 
   /// An epoch of the same data, twice.
   struct Storm {
@@ -52,15 +52,16 @@ struct BenchReport {
 
     bool same_bytes() const { return calm.digest == rough.digest && calm.samples == rough.samples; }
   };
-  std::optional<Storm> storm;  // scenario g
+  std::optional<Storm> storm;  // scenario faults
 
   std::optional<FirstBatchPoint> beside_rivals;  // of Millrace, measured with them
   std::vector<RivalPoint> rivals;                // --rival
-  std::vector<RivalPoint> object_rivals;         // over the raw objects of scenario a, by name, then by workers
-  std::vector<std::pair<uint64_t, RivalPoint>> shard_rivals;  // over those of scenario c, by the bytes of a shard
+  std::vector<RivalPoint> object_rivals;         // over the raw objects of scenario orders, by name, then by workers
+  std::vector<std::pair<uint64_t, RivalPoint>> shard_rivals;  // over those of scenario shards, by the bytes of a shard
 
-  /// Of scenario a: the rate of a random order as a share of that of the sequential one, with as many threads. Of each
-  /// round of repeats there is a share, so that a machine that becomes faster or slower meanwhile matters little.
+  /// The rate of a random order in the scenario orders, as a share of the rate of the sequential order with as many
+  /// threads. Each round of repeats has a share of its own, so that a machine that becomes faster or slower meanwhile
+  /// matters little.
   struct OrderRatio {
     Shuffle order = Shuffle::kWindow;
     bool raw = false;  // as OrderPoint; the sequential order is that of shards
@@ -70,7 +71,8 @@ struct BenchReport {
     double decode_share = 0;  // of the waiting in the random order, what was for decoding, and not for the store
   };
   std::vector<OrderRatio> order_ratios() const;
-  /// That the orders of scenario a are not as random as they may be, since the data fit into memory; "" if they do not.
+  /// Says that the orders of the scenario orders are not as random as they may be, since the data fit into memory; ""
+  /// if they do not fit.
   std::string orders_note() const;
 
   /// The fastest of all rates; null if none was measured.
@@ -84,8 +86,8 @@ struct BenchReport {
 inline constexpr double kPublishedRates[] = {250, 375};
 inline constexpr const char* kPublishedSource =
     "AWS's comparison of S3 clients (AWS Machine Learning Blog, 'Applying data loading best practices for ML training "
-    "with Amazon S3 clients'): shards read in order, JPEGs of some 115 KB decoded and resized to 224 x 224, no model, "
-    "32 vCPUs; 8,000 samples/s with 8 workers and 12,000 with 32 to 64";
+    "with Amazon S3 clients'). Shards are read in order, JPEGs of about 115 KB are decoded and resized to 224 x 224, "
+    "without a model, on 32 vCPUs: 8,000 samples/s with 8 workers and 12,000 with 32 to 64";
 
 /// "12.3", "1,234": three digits, or all before the point.
 std::string ShortNumber(double value);

@@ -79,28 +79,28 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
   BenchRequest request;
   for (const std::string& scenario : flags.scenarios) {
     if (scenario == "all") {
-      request.scenarios.insert({"a", "d", "e", "f"});
-      if (flags.synthetic || !flags.cache.empty()) request.scenarios.insert("b");
-      if (flags.synthetic) request.scenarios.insert("c");
-      if (flags.synthetic && flags.store == "devstore") request.scenarios.insert("g");
+      request.scenarios.insert({"rate", "orders", "first-batch", "resume"});
+      if (flags.synthetic || !flags.cache.empty()) request.scenarios.insert("cache");
+      if (flags.synthetic) request.scenarios.insert("shards");
+      if (flags.synthetic && flags.store == "devstore") request.scenarios.insert("faults");
     } else {
       request.scenarios.insert(scenario);
     }
   }
-  if (request.scenarios.contains("c") && !flags.synthetic) {
-    return Usage("--scenario c compares data sets that differ in the size of their shards: it needs --synthetic");
+  if (request.scenarios.contains("shards") && !flags.synthetic) {
+    return Usage("--scenario shards compares data sets with shards of several sizes: it needs --synthetic");
   }
-  if (request.scenarios.contains("b") && !flags.synthetic && flags.cache.empty()) {
-    return Usage("--scenario b keeps what it reads on the local disk: say where by --cache, or use --synthetic");
+  if (request.scenarios.contains("cache") && !flags.synthetic && flags.cache.empty()) {
+    return Usage("--scenario cache keeps what it reads on the local disk: say where by --cache, or use --synthetic");
   }
-  if (request.scenarios.contains("g") && (!flags.synthetic || flags.store != "devstore")) {
-    return Usage("--scenario g needs a store that fails on purpose: --synthetic with --store devstore");
+  if (request.scenarios.contains("faults") && (!flags.synthetic || flags.store != "devstore")) {
+    return Usage("--scenario faults needs a store that fails on purpose: --synthetic with --store devstore");
   }
   ASSIGN_OR_RETURN(request.threads, ParseCounts("--threads", flags.threads));
   if (request.threads.empty()) request.threads = UsualThreads(flags.quick);
   ASSIGN_OR_RETURN(request.rival_workers, ParseCounts("--rival-workers", flags.rival_workers));
   ASSIGN_OR_RETURN(request.rivals, AsUsage(ParseRivals(flags.rivals)));
-  if (!request.rivals.empty()) request.scenarios.insert("d");  // which they stand beside
+  if (!request.rivals.empty()) request.scenarios.insert("rate");  // the rivals are compared with it
   if (!request.rivals.empty() && flags.synthetic && !flags.quick) {
     request.curve_workers = request.rival_workers.empty() ? UsualCurveWorkers() : request.rival_workers;
   }
@@ -140,25 +140,37 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
   add("--scenario", &flags->scenarios,
-      "d: maximum rate; a: sequential and random order; e: time to the first batch; f: resuming within an epoch; with "
-      "--synthetic or --cache b: epochs with and without a cache; with --synthetic c: sequential reading against the "
-      "size of shards, g: an epoch while the store fails; repeatable")
-      .Words({"a", "b", "c", "d", "e", "f", "g", "all"})
+      "`rate`: the maximum rate. `orders`: sequential and random orders. `first-batch`: the time to the first batch. "
+      "`resume`: resuming within an epoch. `cache`: epochs with and without a cache, with --synthetic or --cache. "
+      "`shards`: sequential reading of shards of several sizes, with --synthetic. `faults`: an epoch while the store "
+      "fails, with --synthetic. `all`: each scenario that the data allow. Repeatable")
+      .Words({"rate", "orders", "cache", "shards", "first-batch", "resume", "faults", "all"})
+      .FormerNames({{"a", "orders"},
+                    {"b", "cache"},
+                    {"c", "shards"},
+                    {"d", "rate"},
+                    {"e", "first-batch"},
+                    {"f", "resume"},
+                    {"g", "faults"}})
       .OneValueEach();
   bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
   bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else; a Python draws it")
       .Called("FILE");
   bench.Add("--json", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text").Called("FILE");
   bench.Add("--repeats", &flags->repeats, "How often each setting is measured [5; 3 if --quick]").Number(1, 1000);
-  bench.Add("--seconds", &flags->seconds, "Time of each repeat, at the least [6; 2 if --quick]");
+  bench.Add("--seconds", &flags->seconds, "Min time of each repeat [6; 2 if --quick]");
   bench.Add("--threads", &flags->threads, "Numbers of decoding threads to try, for example 1,2,4 [up to all CPUs]");
   add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
   add("--batch", &flags->batch, "Samples of a batch").Number(1);
   add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
-  add("--shuffle", &flags->shuffle, "Order of the samples in scenarios d and e").Words({"window", "global", "none"});
+  add("--shuffle", &flags->shuffle, "Order of the samples in the scenarios rate and first-batch")
+      .Words({"window", "global", "none"});
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
-  bench.Add("--step-ms", &flags->step_ms, "A model in scenarios a, c and d: a pause so long after each batch [none]");
-  bench.Add("--cache", &flags->cache, "Folder of the cache of scenario b; what is kept there stays [a temporary one]")
+  bench.Add("--step-ms", &flags->step_ms,
+            "A model in the scenarios orders, shards and rate: a pause of this time after each batch [none]");
+  bench
+      .Add("--cache", &flags->cache,
+           "Folder of the cache in the scenario cache; its content stays there [a temporary folder]")
       .Called("DIR");
   bench.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
       .Called("FILE");
@@ -167,12 +179,11 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
       .Words({"devstore", "folder"});
   bench
-      .Add("--rival", &flags->rivals,
-           "Loaders of others to measure beside Millrace, NAME or NAME=URI of the same data in their format, with "
-           "commas "
-           "between several: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, tfdata, "
-           "dali, "
-           "ray, s3fs, rclone; all: each of them")
+      .Add(
+          "--rival", &flags->rivals,
+          "Other loaders to measure beside Millrace, with commas between several. NAME=URI names the same data in the "
+          "loader's own format. Names: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, "
+          "tfdata, dali, ray, s3fs, rclone, all")
       .Called("NAME[=URI]")
       .OneValueEach();
   bench.Add("--rival-workers", &flags->rival_workers,

@@ -12,14 +12,14 @@
 #include "diagnose/prices.h"
 #include "diagnose/rivals.h"
 
-/// What `millrace bench` is asked for.
+/// The request that the command line of `millrace bench` makes.
 
 namespace millrace::cli {
 
 struct BenchFlags {
   std::string uri;
   bool synthetic = false;
-  std::vector<std::string> scenarios = {"d"};
+  std::vector<std::string> scenarios = {"rate"};
   bool quick = false;
   std::string html;
   std::string json;
@@ -42,16 +42,17 @@ struct BenchFlags {
   std::string rival_environments;
 };
 
-/// What the flags ask for, checked as far as that needs no data.
+/// The meaning of the flags, checked as far as that needs no data.
 struct BenchRequest {
-  std::set<std::string> scenarios;
+  std::set<std::string> scenarios;  // by name: "rate", "orders", ...
   std::set<int> threads;
   BenchSettings settings;
   PriceList prices;
   uint64_t samples = 0;  // of a synthetic data set
   std::vector<RivalRequest> rivals;
   std::set<int> rival_workers;
-  /// Of those that read synthetic data in scenarios a and c, too; empty: none does.
+  /// Numbers of workers of the rivals that also read synthetic data in the scenarios "orders" and "shards"; empty if no
+  /// rival does.
   std::set<int> curve_workers;
 };
 

@@ -38,7 +38,7 @@ constexpr int kCurveRepeats = 3;
 constexpr uint64_t kCurveImages = 256;    // whose pixels are compared
 constexpr uint64_t kBatchesOfWorker = 4;  // in an epoch, at the least
 
-// What a store does on a bad day, all at once.
+// A store has these faults on a bad day, all at once.
 const std::vector<std::string>& StormFaults() {
   static const auto* const faults = new std::vector<std::string>{
       "GET bench/* status=503 p=0.2", "GET bench/* reset=20000 p=0.03", "GET bench/* cut=20000 p=0.03",
@@ -72,14 +72,14 @@ class BenchRun {
 
   absl::Status Run() {
     if (!request_.rivals.empty()) RETURN_IF_ERROR(PrepareRivals());
-    if (request_.scenarios.contains("d")) RETURN_IF_ERROR(RunRate());
-    if (request_.scenarios.contains("a")) RETURN_IF_ERROR(RunOrders());
-    if (request_.scenarios.contains("b")) RETURN_IF_ERROR(RunEpochs());
-    if (request_.scenarios.contains("c")) RETURN_IF_ERROR(RunShards());
-    if (request_.scenarios.contains("e")) RETURN_IF_ERROR(RunFirstBatch());
-    if (request_.scenarios.contains("f")) RETURN_IF_ERROR(RunResume());
+    if (request_.scenarios.contains("rate")) RETURN_IF_ERROR(RunRate());
+    if (request_.scenarios.contains("orders")) RETURN_IF_ERROR(RunOrders());
+    if (request_.scenarios.contains("cache")) RETURN_IF_ERROR(RunEpochs());
+    if (request_.scenarios.contains("shards")) RETURN_IF_ERROR(RunShards());
+    if (request_.scenarios.contains("first-batch")) RETURN_IF_ERROR(RunFirstBatch());
+    if (request_.scenarios.contains("resume")) RETURN_IF_ERROR(RunResume());
     if (!request_.rivals.empty()) RETURN_IF_ERROR(RunRivals());
-    if (request_.scenarios.contains("g")) RETURN_IF_ERROR(RunStorm());
+    if (request_.scenarios.contains("faults")) RETURN_IF_ERROR(RunStorm());
     return absl::OkStatus();
   }
 
@@ -120,7 +120,7 @@ class BenchRun {
       BenchSettings settings = request_.settings;
       settings.threads = threads;
       ASSIGN_OR_RETURN(report_.rate.emplace_back(),
-                       Measured(fmt::format("d, {} threads", threads), settings,
+                       Measured(fmt::format("rate, {} threads", threads), settings,
                                 [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
     }
     return absl::OkStatus();
@@ -152,7 +152,7 @@ class BenchRun {
         settings.windows = 1;
         settings.loader.shuffle = order.shuffle;
         ASSIGN_OR_RETURN(BenchPoint point,
-                         Measured(fmt::format("a, {}, {}, repeat {} of {}", OrderName(order.shuffle, order.raw),
+                         Measured(fmt::format("orders, {}, {}, repeat {} of {}", OrderName(order.shuffle, order.raw),
                                               Counted(static_cast<uint64_t>(threads), "thread"), round + 1,
                                               request_.settings.windows),
                                   settings, [&](const BenchSettings& with) { return MeasureRate(order.uri, with); }));
@@ -167,7 +167,7 @@ class BenchRun {
     return Remove(orders.back().uri);
   }
 
-  /// How many workers of others hide what an object takes to come.
+  /// Measures how many workers of others hide the time that an object takes to come.
   absl::Status RunRivalsOfObjects(const std::string& uri) {
     if (request_.curve_workers.empty()) return absl::OkStatus();
     BenchSettings settings = CurveSettings();
@@ -179,14 +179,14 @@ class BenchRun {
       for (const int workers : request_.curve_workers) {
         if (!IsAsked(name)) break;
         run.workers = workers;
-        ASSIGN_OR_RETURN(report_.object_rivals.emplace_back(), MeasureOne("a", {.name = name}, run, settings));
+        ASSIGN_OR_RETURN(report_.object_rivals.emplace_back(), MeasureOne("orders", {.name = name}, run, settings));
         if (!report_.object_rivals.back().left_out.empty()) break;
       }
     }
     return absl::OkStatus();
   }
 
-  /// How the rates of others depend on the size of a shard.
+  /// Measures how the rates of others depend on the size of a shard.
   absl::Status RunRivalsOfShards(const std::string& uri, uint64_t bytes) {
     if (request_.curve_workers.empty()) return absl::OkStatus();
     RivalRun run = CurveRun(uri, "tar");
@@ -194,7 +194,7 @@ class BenchRun {
     for (const char* const name : kRivalsOfShards) {
       if (!IsAsked(name)) continue;
       ASSIGN_OR_RETURN(RivalPoint point,
-                       MeasureOne(fmt::format("c, {}", FormatSize(bytes)), {.name = name}, run, CurveSettings()));
+                       MeasureOne(fmt::format("shards, {}", FormatSize(bytes)), {.name = name}, run, CurveSettings()));
       report_.shard_rivals.emplace_back(bytes, std::move(point));
     }
     return absl::OkStatus();
@@ -212,7 +212,7 @@ class BenchRun {
     return settings;
   }
 
-  /// Whether an epoch has all images is found out where the others are measured over the whole data set.
+  /// Only the measurement of the others over the whole data set checks that an epoch has all images.
   RivalRun CurveRun(const std::string& uri, const char* kind) const {
     RivalRun run = rival_run_;
     run.uri = uri;
@@ -234,11 +234,11 @@ class BenchRun {
     constexpr uint64_t kEpochs = 3;
     ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
     const std::string cache = flags_.cache.empty() ? place_.folder->path() + "/disk" : flags_.cache;
-    ASSIGN_OR_RETURN(report_.epochs, Measured("b, without a cache", request_.settings, [&](const BenchSettings& with) {
-                       return MeasureEpochs(uri, with, kEpochs, "");
-                     }));
+    ASSIGN_OR_RETURN(report_.epochs,
+                     Measured("cache, without a cache", request_.settings,
+                              [&](const BenchSettings& with) { return MeasureEpochs(uri, with, kEpochs, ""); }));
     ASSIGN_OR_RETURN(report_.cached_epochs,
-                     Measured("b, with a cache", request_.settings,
+                     Measured("cache, with a cache", request_.settings,
                               [&](const BenchSettings& with) { return MeasureEpochs(uri, with, kEpochs, cache); }));
     return RunEpochsOfObjects(kEpochs);
   }
@@ -252,7 +252,7 @@ class BenchRun {
     for (const bool keep : {false, true}) {
       const std::string folder = keep ? place_.folder->path() + "/objects" : "";
       RivalEpochs ours{.name = "millrace", .kept = keep, .workers = 1};
-      ASSIGN_OR_RETURN(ours.epochs, Measured("b, raw objects", settings, [&](const BenchSettings& with) {
+      ASSIGN_OR_RETURN(ours.epochs, Measured("cache, raw objects", settings, [&](const BenchSettings& with) {
                          return MeasureEpochs(uri, with, epochs, folder);
                        }));
       report_.object_epochs.push_back(std::move(ours));
@@ -264,7 +264,7 @@ class BenchRun {
     for (const char* const name : kRivalsThatKeep) {
       if (!IsAsked(name)) continue;
       for (const bool keep : {false, true}) {
-        const ProgressLine line(fmt::format("b, {}", name), ProgressLine::Unit::kItems);
+        const ProgressLine line(fmt::format("cache, {}", name), ProgressLine::Unit::kItems);
         ASSIGN_OR_RETURN(report_.object_epochs.emplace_back(),
                          MeasureRivalEpochs({.name = name}, run, settings, epochs, keep));
         if (!report_.object_epochs.back().left_out.empty()) break;
@@ -276,7 +276,7 @@ class BenchRun {
   absl::Status RunShards() {
     const uint64_t least = flags_.quick ? kMiB : 4 * kMiB;
     const uint64_t most = 64 * least;
-    // At least two of the largest shards, unless the user knows better.
+    // The data are at least two of the largest shards, unless the user sets another size.
     const uint64_t samples = flags_.quick || flags_.samples > 0
                                  ? request_.samples
                                  : std::max(request_.samples, 2 * most / SyntheticShards{}.image_bytes + 1);
@@ -284,7 +284,7 @@ class BenchRun {
       ASSIGN_OR_RETURN(const std::string uri, Data(samples, bytes));
       BenchSettings settings = request_.settings;
       settings.loader.shuffle = Shuffle::kNone;
-      ASSIGN_OR_RETURN(BenchPoint point, Measured(fmt::format("c, {}", FormatSize(bytes)), settings,
+      ASSIGN_OR_RETURN(BenchPoint point, Measured(fmt::format("shards, {}", FormatSize(bytes)), settings,
                                                   [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
       report_.shards.emplace_back(bytes, std::move(point));
       RETURN_IF_ERROR(RunRivalsOfShards(uri, bytes));
@@ -313,17 +313,17 @@ class BenchRun {
     if (flags_.synthetic) sizes.insert({std::max<uint64_t>(1, request_.samples / 4), (request_.samples + 1) / 2});
     for (const uint64_t samples : sizes) {
       ASSIGN_OR_RETURN(const std::string uri, Data(samples, kSyntheticShardBytes));
-      ASSIGN_OR_RETURN(
-          report_.first_batch.emplace_back(),
-          Measured("e", request_.settings, [&](const BenchSettings& with) { return MeasureFirstBatch(uri, with); }));
+      ASSIGN_OR_RETURN(report_.first_batch.emplace_back(),
+                       Measured("first-batch", request_.settings,
+                                [&](const BenchSettings& with) { return MeasureFirstBatch(uri, with); }));
       if (flags_.synthetic && !flags_.quick) RETURN_IF_ERROR(RunDownload(uri, samples));
     }
     return absl::OkStatus();
   }
 
-  /// What a training waits for that begins when all data are files.
+  /// Measures the wait of a training that begins when all data are files.
   absl::Status RunDownload(const std::string& uri, uint64_t samples) {
-    const ProgressLine line("e, download", ProgressLine::Unit::kItems);
+    const ProgressLine line("first-batch, download", ProgressLine::Unit::kItems);
     ASSIGN_OR_RETURN(const CopyTrial copy, TryCopy(uri, request_.settings, UINT64_MAX));
     if (!copy.whole || copy.bytes == 0) return absl::OkStatus();  // there is no room for it, or it takes too long
     const auto seconds = [&](double rate) { return static_cast<double>(copy.bytes) / rate; };
@@ -335,7 +335,7 @@ class BenchRun {
 
   absl::Status RunResume() {
     ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
-    ASSIGN_OR_RETURN(report_.resume, Measured("f", request_.settings,
+    ASSIGN_OR_RETURN(report_.resume, Measured("resume", request_.settings,
                                               [&](const BenchSettings& with) { return MeasureResume(uri, with); }));
     return absl::OkStatus();
   }
@@ -359,7 +359,7 @@ class BenchRun {
     return absl::OkStatus();
   }
 
-  /// Before all else: data that rivals cannot be compared on are refused before hours of measuring.
+  /// Runs before all else: data that rivals cannot be compared on are refused before hours of measuring.
   absl::Status PrepareRivals() {
     constexpr uint64_t kComparedImages = 2000;
     ASSIGN_OR_RETURN(scratch_, TemporaryFolder::Make());
@@ -381,10 +381,10 @@ class BenchRun {
       ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
       return Measured(label, request_.settings, [&](const BenchSettings& with) { return MeasureEpoch(uri, with); });
     };
-    ASSIGN_OR_RETURN(storm.calm, epoch("g, calm"));
+    ASSIGN_OR_RETURN(storm.calm, epoch("faults, calm"));
     place_.stormy->UseForAllStores();
     made_.clear();
-    ASSIGN_OR_RETURN(storm.rough, epoch("g, storm"));
+    ASSIGN_OR_RETURN(storm.rough, epoch("faults, storm"));
     report_.storm = std::move(storm);
     return absl::OkStatus();
   }
@@ -406,7 +406,7 @@ absl::StatusOr<BenchPlace> MakeBenchPlace(const BenchFlags& flags, const BenchRe
   if (!flags.synthetic) return place;
   if (flags.store == "devstore") {
     ASSIGN_OR_RETURN(place.server, LocalServer::Start(flags.first_byte_ms));
-    if (request.scenarios.contains("g")) {
+    if (request.scenarios.contains("faults")) {
       ASSIGN_OR_RETURN(place.stormy, LocalServer::Start(flags.first_byte_ms, StormFaults()));
     }
     place.server->UseForAllStores();

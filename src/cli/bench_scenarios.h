@@ -14,7 +14,7 @@
 
 namespace millrace::cli {
 
-/// Where the data are, for the length of a run.
+/// The place of the data, for the length of a run.
 struct BenchPlace {
   std::unique_ptr<LocalServer> server;
   std::unique_ptr<LocalServer> stormy;  // for scenario g

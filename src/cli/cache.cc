@@ -42,7 +42,7 @@ absl::Status ListCache(const CacheFlags& flags) {
                                     {"cached_bytes", object.cached_bytes},
                                     {"ranges", object.ranges},
                                     {"disk_bytes", object.disk_bytes}}
-                             .Line());
+                             .Versioned("cache.ls"));
     }
     const double share = object.object_bytes == 0 ? 100
                                                   : 100 * static_cast<double>(object.cached_bytes) /
@@ -78,7 +78,7 @@ std::string StatJson(const CacheSummary& found) {
                     {"file_system_bytes", found.file_system_bytes},
                     {"free_bytes", found.free_bytes},
                     {"jobs", jobs}}
-      .Line();
+      .Versioned("cache.stat");
 }
 
 absl::Status StatCache(const CacheFlags& flags) {
@@ -112,7 +112,7 @@ absl::Status VerifyIt(const CacheFlags& flags) {
                                                    {"bytes", check.bytes},
                                                    {"damaged_ranges", check.damaged_ranges},
                                                    {"unsound_files", check.unsound_files}}
-                                            .Line()
+                                            .Versioned("cache.verify")
                                       : fmt::format("{} in {} of {} were read\n", FormatSize(check.bytes),
                                                     Counted(check.ranges, "range"), Counted(check.objects, "object"));
   RETURN_IF_ERROR(WriteStdout(text));
@@ -131,13 +131,14 @@ absl::Status ClearIt(const CacheFlags& flags) {
     ASSIGN_OR_RETURN(cleared, ClearCache(flags.folder, flags.prefix, progress.Task(interrupt.token())));
   }
   if (flags.json)
-    return WriteStdout(JsonObject{{"objects", cleared.objects}, {"disk_bytes", cleared.disk_bytes}}.Line());
-  return WriteStdout(fmt::format("removed what was kept of {}: {} of the disk\n", Counted(cleared.objects, "object"),
+    return WriteStdout(
+        JsonObject{{"objects", cleared.objects}, {"disk_bytes", cleared.disk_bytes}}.Versioned("cache.clear"));
+  return WriteStdout(fmt::format("removed the cached bytes of {}: {} of the disk\n", Counted(cleared.objects, "object"),
                                  FormatSize(cleared.disk_bytes)));
 }
 
 void AddCacheLs(const Command& cache) {
-  const Command ls = cache.AddCommand("ls", "List the objects of which something is kept");
+  const Command ls = cache.AddCommand("ls", "List the objects of which the cache has bytes");
   auto flags = AddFolder(
       ls, R"(One JSON object a line: {"uri", "etag", "tenant", "bytes", "cached_bytes", "ranges", "disk_bytes"})");
   ls.Add("--uri", &flags->prefix, "List only objects whose URI begins with this");
@@ -146,7 +147,7 @@ void AddCacheLs(const Command& cache) {
 }
 
 void AddCacheStat(const Command& cache) {
-  const Command stat = cache.AddCommand("stat", "Say how much is kept, and for which jobs");
+  const Command stat = cache.AddCommand("stat", "Show the size of the cache, and the jobs that use it");
   auto flags = AddFolder(
       stat, R"(One JSON object: {"objects", "ranges", "cached_bytes", "pinned_bytes", "disk_bytes", "unsound_files", )"
             R"("file_system_bytes", "free_bytes", "jobs": [{"alive", "ranges", "bytes", ...}]})");
@@ -155,23 +156,22 @@ void AddCacheStat(const Command& cache) {
 }
 
 void AddCacheVerify(const Command& cache) {
-  const Command verify = cache.AddCommand("verify", "Read all that is kept and compare it with its checksums");
+  const Command verify = cache.AddCommand("verify", "Read all cached bytes and compare them with their checksums");
   auto flags =
       AddFolder(verify, R"(One JSON object: {"objects", "ranges", "bytes", "damaged_ranges", "unsound_files"})");
   verify.Footer(
-      "What is damaged is removed, so that it is read from the store again. Exit status 1 if there was any. Loaders "
-      "and "
-      "mounts may use the cache meanwhile.\n\nExamples:\n  millrace cache verify /nvme/millrace");
+      "Damaged ranges are removed, so that they are read from the store again. The exit status is 1 if there were any. "
+      "Loaders and mounts may use the cache meanwhile.\n\nExamples:\n  millrace cache verify /nvme/millrace");
   verify.Run([flags] { return ExitStatus("cache", VerifyIt(*flags)); });
 }
 
 void AddCacheClear(const Command& cache) {
-  const Command clear = cache.AddCommand("clear", "Remove what is kept, and nothing else");
+  const Command clear = cache.AddCommand("clear", "Remove the cached bytes, and nothing else");
   auto flags = AddFolder(clear, R"(One JSON object: {"objects", "disk_bytes"})");
-  clear.Add("--uri", &flags->prefix, "Remove only what is kept of objects whose URI begins with this");
+  clear.Add("--uri", &flags->prefix, "Remove only the bytes of objects whose URI begins with this");
   clear.Footer(
-      "Only files of the cache are removed, by their names; whatever else lies in the folder stays. Loaders and mounts "
-      "that use the cache go on, and read from the store.\n\nExamples:\n"
+      "Only files of the cache are removed, by their names; other files in the folder stay. Loaders and mounts "
+      "that use the cache continue, and read from the store.\n\nExamples:\n"
       "  millrace cache clear /nvme/millrace\n"
       "  millrace cache clear /nvme/millrace --uri s3://bucket/old/");
   clear.Run([flags] { return ExitStatus("cache", ClearIt(*flags)); });

@@ -12,8 +12,7 @@ namespace millrace::cli {
 
 Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
   const Option cache = command.Add("--cache", &place, keeps).Called("DIR|memory");
-  command.Add("--cache-size", &size, "What the cache may take of the disk [all but 5 %], or of the memory")
-      .Needs(cache);
+  command.Add("--cache-size", &size, "Max size of the cache on disk [all but 5 %], or in memory").Needs(cache);
   AddCacheTenant(command, cache, &tenant);
   return cache;
 }
@@ -33,7 +32,7 @@ absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
 void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant) {
   command
       .Add("--cache-tenant", tenant,
-           "Share what is kept with programs that give the same name [those with the same credentials]")
+           "Share cached bytes with programs that give the same name [those with the same credentials]")
       .Needs(cache)
       .Called("NAME");
 }

@@ -17,7 +17,8 @@ struct CacheOption {
 
   /// `keeps` is the help of --cache: what is kept, and for what.
   Option AddTo(const Command& command, const std::string& keeps);
-  /// nullopt without --cache; a usage error if the size makes no sense, or if a cache in memory has none.
+  /// Returns nullopt without --cache. It is a usage error if the size makes no sense, and if a cache in memory does not
+  /// have a size.
   absl::StatusOr<std::optional<RangeCacheOptions>> Take() const;
 };
 

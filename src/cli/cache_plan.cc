@@ -107,7 +107,7 @@ absl::Status Warm(const PlanFlags& flags) {
                                   {"written_bytes", kept.written_bytes},
                                   {"no_room_bytes", kept.not_admitted_bytes},
                                   {"dropped_bytes", kept.dropped_bytes}}
-                           .Line());
+                           .Versioned("cache.warm"));
   }
   return WriteStdout(fmt::format(
       "{} of samples: {} were in {} already, {} came from the store in {}, and {} of them are kept\n",
@@ -160,7 +160,7 @@ absl::Status Simulate(const PlanFlags& flags) {
       RETURN_IF_ERROR(WriteStdout(ForecastText(cache.capacity_bytes, found)));
       continue;
     }
-    RETURN_IF_ERROR(WriteStdout(ForecastJson(cache.capacity_bytes, found).Line()));
+    RETURN_IF_ERROR(WriteStdout(ForecastJson(cache.capacity_bytes, found).Versioned("cache.simulate")));
   }
   return absl::OkStatus();
 }
@@ -173,14 +173,14 @@ void AddCacheWarm(Command cache) {
   AddPlanOptions(warm, flags.get());
   const Option folder = warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
   AddCacheTenant(warm, folder, &flags->cache_tenant);
-  warm.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]");
-  warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared, whatever else is read");
+  warm.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]");
+  warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared; other data do not replace it");
   warm.AddFlag("--json", &flags->json,
                R"(One JSON object: {"sample_bytes", "there_bytes", "read_bytes", "requests", "written_bytes", )"
                R"("no_room_bytes", "dropped_bytes"})");
   warm.Footer(
-      "Of data that are larger than the cache, what a loader with the same order and seed needs first is "
-      "kept.\n\nExamples:\n"
+      "If the data are larger than the cache, it keeps the part that a loader with the same order and seed needs "
+      "first.\n\nExamples:\n"
       "  millrace cache warm s3://bucket/train --cache /nvme/millrace --cache-size 500GiB\n"
       "  millrace cache warm s3://bucket/train --cache /nvme/millrace --shuffle global --seed 7");
   warm.Run([flags] { return ExitStatus("cache", HintAtS3(Warm(*flags), {flags->uri})); });
@@ -203,8 +203,9 @@ void AddCacheSimulate(Command cache) {
                    R"(One JSON object for each capacity: {"capacity_bytes", "data_bytes", "units", "sampled", "all", )"
                    R"("epochs": [{"bytes", "hit_rate", "store_bytes"}]}, of "ours", "lru" and "optimum" each)");
   simulate.Footer(
-      "Ours is what Millrace's cache does, LRU is what other caches do, and the optimum is what no cache can beat. No "
-      "sample is read.\n\nExamples:\n"
+      "Three policies are compared: Millrace's (ours), LRU as other caches have it, and the optimum, which no cache "
+      "can "
+      "beat. No sample is read.\n\nExamples:\n"
       "  millrace cache simulate s3://bucket/train --capacity 100GiB,200GiB --epochs 10\n"
       "  millrace cache simulate s3://bucket/train --capacity 50% --shuffle global --world 16 --local-ranks 8 --json");
   simulate.Run([flags] { return ExitStatus("cache", HintAtS3(Simulate(*flags), {flags->uri})); });

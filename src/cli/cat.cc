@@ -22,8 +22,8 @@ namespace millrace::cli {
 
 namespace {
 
-// As many as one copy has (store/pieces.h). More of them cost a fifth more CPU time where 1 GiB comes over a fast
-// network.
+// This is the number of pieces of one copy (store/pieces.h). More of them cost a fifth more CPU time if 1 GiB comes
+// over a fast network.
 constexpr uint64_t kCatPieces = 8;
 
 struct CatFlags {
@@ -65,7 +65,7 @@ absl::Status WriteObject(ObjectStore& store, MemoryBudget& memory, const ObjectI
   if (!range_text.empty()) {
     ASSIGN_OR_RETURN(range, ParseRange(range_text, store.Uri(object.key), object.size));
   }
-  // What was written before cannot be taken back, so that damage is an error.
+  // Bytes that were written before cannot be taken back, so that damage is an error.
   return ReadPieces(
       store, memory, {.object = object, .range = range}, {},
       [&](const ObjectReader::Piece& piece) { return WriteStdout(AsText(piece.bytes)); }, kCatPieces);

@@ -50,7 +50,7 @@ absl::StatusOr<bool> ListCheckpoints(const CheckpointFlags& flags, const Checkpo
                                     {"bytes", entry.bytes},
                                     {"saved", SavedText(entry.saved_ms, true)},
                                     {"newest", newest}}
-                             .Line()
+                             .Versioned("checkpoint.ls")
                        : fmt::format("{:>12} {} {:>10}{}\n", entry.step, SavedText(entry.saved_ms, false),
                                      FormatSize(entry.bytes), newest ? "  newest" : "");
   }
@@ -75,7 +75,7 @@ absl::StatusOr<bool> ShowCheckpoint(const CheckpointFlags& flags, const Checkpoi
         {"saved", SavedText(manifest.saved_ms, true)},
         {"host", manifest.host},
         {"bytes", manifest.Bytes()},
-        {"shards", shards}}.Line()));
+        {"shards", shards}}.Versioned("checkpoint.show")));
     return true;
   }
   std::string text =
@@ -95,7 +95,7 @@ absl::Status TellVerified(const CheckpointFlags& flags, const Checkpoints::Verif
                                   {"whole", verified.status.ok()},
                                   {"bytes", entry.bytes},
                                   {"error", std::string(ToStd(verified.status.message()))}}
-                           .Line());
+                           .Versioned("checkpoint.verify"));
   }
   if (verified.status.ok())
     return WriteStdout(fmt::format("step {} is whole: {}\n", entry.step, FormatSize(entry.bytes)));
@@ -105,7 +105,7 @@ absl::Status TellVerified(const CheckpointFlags& flags, const Checkpoints::Verif
   return absl::OkStatus();
 }
 
-// Whether all of them are whole. What a training that goes on removes meanwhile is none of them.
+// Returns true if all of them are whole. A running training may remove checkpoints meanwhile; these do not count.
 absl::StatusOr<bool> VerifyAll(const CheckpointFlags& flags, const Checkpoints& checkpoints,
                                const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const CheckpointCatalog catalog, CatalogOf(checkpoints, stop));
@@ -138,7 +138,7 @@ std::shared_ptr<CheckpointFlags> AddUri(const Command& command) {
 }
 
 void AddCheckpointLs(const Command& checkpoint) {
-  const Command ls = checkpoint.AddCommand("ls", "List what is committed, the newest last");
+  const Command ls = checkpoint.AddCommand("ls", "List committed checkpoints, the newest last");
   auto flags = AddUri(ls);
   ls.AddFlag("--json", &flags->json,
              R"(One JSON object a checkpoint: {"step", "attempt", "bytes", "saved", "newest"})");
@@ -151,7 +151,7 @@ void AddCheckpointLs(const Command& checkpoint) {
 }
 
 void AddCheckpointShow(const Command& checkpoint) {
-  const Command show = checkpoint.AddCommand("show", "Say what a checkpoint consists of");
+  const Command show = checkpoint.AddCommand("show", "Show the shards of a checkpoint");
   auto flags = AddUri(show);
   show.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
   show.AddFlag("--json", &flags->json,
@@ -172,8 +172,8 @@ void AddCheckpointVerify(const Command& checkpoint) {
   verify.AddFlag("--all", &flags->all, "All checkpoints");
   verify.AddFlag("--json", &flags->json, R"(One JSON object a checkpoint: {"step", "whole", "bytes", "error"})");
   verify.Footer(
-      "Exit status 0 if the newest checkpoint (or the one of --step, or all of them) is whole; 1 if it is damaged or "
-      "if there is none.\n\n"
+      "The exit status is 0 if the newest checkpoint (or the one of --step, or all of them) is whole. It is 1 if it is "
+      "damaged, or if there is none.\n\n"
       "Examples:\n"
       "  millrace checkpoint verify s3://bucket/run-7\n"
       "  millrace checkpoint verify /data/run-7 --all --json");

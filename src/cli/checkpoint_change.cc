@@ -107,7 +107,7 @@ std::string DifferenceText(const CheckpointDifference& difference) {
   return fmt::format("{}: {} and {}\n", name, ShortenedValue(difference.first), ShortenedValue(difference.second));
 }
 
-// Whether they are equal.
+// Returns true if they are equal.
 absl::StatusOr<bool> DiffCheckpoints(const CheckpointDiffFlags& flags, const Checkpoints& first,
                                      const Checkpoints& second, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest, first.FindManifest(flags.step, stop));
@@ -120,7 +120,7 @@ absl::StatusOr<bool> DiffCheckpoints(const CheckpointDiffFlags& flags, const Che
                                                         {"first", difference.first},
                                                         {"second", difference.second},
                                                         {"elements", difference.elements}}
-                                                 .Line()
+                                                 .Versioned("checkpoint.diff")
                                            : DifferenceText(difference)));
   }
   return differences.empty();
@@ -134,19 +134,20 @@ absl::StatusOr<bool> CopyCheckpoint(const CopyCheckpointFlags& flags, const Chec
   const std::string uri = to.Uri() + AttemptFolder(copied.step, copied.attempt);
   RETURN_IF_ERROR(WriteStdout(
       flags.json
-          ? JsonObject{{"step", copied.step}, {"bytes", copied.bytes}, {"uri", uri}}.Line()
+          ? JsonObject{{"step", copied.step}, {"bytes", copied.bytes}, {"uri", uri}}.Versioned("checkpoint.cp")
           : fmt::format("step {} is copied: {} to {}\n", copied.step, FormatSize(copied.bytes), Printable(uri))));
   return true;
 }
 
-// Whether it is the name of a file that torch.save or safetensors has written.
+// Returns true if it is the name of a file that torch.save or safetensors has written.
 bool IsForeignFile(const std::string& uri) {
   constexpr std::array<absl::string_view, 6> kEndings = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".safetensors"};
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [&uri](absl::string_view ending) { return absl::EndsWith(uri, ending); });
 }
 
-// Whether it is a folder of torch.distributed.checkpoint, or of safetensors as of Hugging Face, and none of ours.
+// Returns true if it is a folder of torch.distributed.checkpoint, or of safetensors as of Hugging Face, and none of
+// ours.
 absl::StatusOr<bool> IsForeignFolder(const Location& from, const std::stop_token& stop) {
   const std::string folder = from.prefix.empty() || absl::EndsWith(from.prefix, "/") ? from.prefix : from.prefix + "/";
   for (const char* const name : {".metadata", "model.safetensors", "model.safetensors.index.json"}) {
@@ -212,7 +213,7 @@ absl::Status TellRemoved(const CheckpointGcFlags& flags, const std::vector<Check
                                     {"attempt", attempt.attempt},
                                     {"why", why},
                                     {"removed", !flags.dry_run}}
-                             .Line()
+                             .Versioned("checkpoint.gc")
                        : fmt::format("{} {}: {}\n", flags.dry_run ? "would remove" : "removed",
                                      AttemptFolder(attempt.step, attempt.attempt), why);
   }
@@ -256,8 +257,8 @@ void AddCheckpointDiff(const Command& checkpoint) {
                R"(One JSON object a difference: {"name", "kind": "only-first", "only-second", "type", "elements", )"
                R"("layout" or "value", "first", "second", "elements"})");
   diff.Footer(
-      "Tensors are compared bit by bit, by their names, whatever numbers of ranks have saved them. Exit status 0 if "
-      "nothing differs, 1 if something does.\n\n"
+      "Tensors are compared bit by bit, by their names, also if different numbers of ranks have saved them. The exit "
+      "status is 0 if nothing differs, and 1 if something does.\n\n"
       "Examples:\n"
       "  millrace checkpoint diff s3://bucket/run-7 --step 100 --other-step 200\n"
       "  millrace checkpoint diff s3://bucket/run-7 s3://bucket/run-8");
@@ -283,15 +284,15 @@ void AddCheckpointCp(const Command& checkpoint) {
   cp.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
   cp.Add("--keep", &flags->keep, "How many checkpoints remain at the destination; 0: all");
   cp.Add("--name", &flags->name,
-         "Of an import: which item of the state they become if there are only tensors (default: model)");
+         "For an import of tensors alone: the item of the state that they become (default: model)");
   cp.AddFlag("--allow-pickle", &flags->allow_pickle,
-             "Of an import: unpickle what is neither a tensor nor plain data. It can run any code");
-  cp.Add("--python", &flags->python, "Of an import: the Python that has millrace and torch");
+             "For an import: unpickle objects that are neither tensors nor plain data. It can run any code");
+  cp.Add("--python", &flags->python, "For an import: the Python that has millrace and torch");
   cp.AddFlag("--json", &flags->json, R"(One JSON object: {"step", "bytes", "uri"})");
   cp.Footer(
       "The copy is whole or not there, as if a training had saved it. The destination is claimed: a training that "
       "saves there commits no more. A copy that was interrupted leaves nothing that counts: begin it again.\n\n"
-      "FROM may also be what another program has written: a file of torch.save (.pt, .pth, .bin, .ckpt, .pkl) or "
+      "FROM may also be a checkpoint of another program. It is a file of torch.save (.pt, .pth, .bin, .ckpt, .pkl) or "
       ".safetensors, or a folder of torch.distributed.checkpoint or of safetensors. It is imported by "
       "python3 -m millrace.checkpoint_import, as step 0 unless --step says another. It claims, too.\n\n"
       "Examples:\n"
@@ -337,13 +338,13 @@ void AddCheckpointExport(const Command& checkpoint) {
 }
 
 void AddCheckpointGc(const Command& checkpoint) {
-  const Command gc = checkpoint.AddCommand("gc", "Remove old checkpoints, and what killed writers have left");
+  const Command gc = checkpoint.AddCommand("gc", "Remove old checkpoints, and files that killed writers have left");
   auto flags = std::make_shared<CheckpointGcFlags>();
   gc.Add("uri", &flags->uri, kCheckpointsHelp).Required();
   gc.Add("--keep", &flags->keep, "How many of the newest checkpoints remain; 0: all");
   gc.Add("--keep-every", &flags->keep_every, "With --keep: besides these, all remain whose step is a multiple of this");
   gc.AddFlag("--claim", &flags->claim,
-             "Also what the last writer has left. It can commit no more: make sure that it has ended");
+             "Also remove files that the last writer has left. It can commit no more: make sure that it has ended");
   gc.AddFlag("--dry-run", &flags->dry_run, "Only say what would be removed");
   gc.AddFlag("--json", &flags->json, R"(One JSON object an attempt: {"step", "attempt", "why", "removed"})");
   gc.Footer(

@@ -23,7 +23,8 @@ namespace millrace::cli {
 
 namespace {
 
-// How many letters must be changed, added, left out or exchanged with their neighbour to get from one to the other.
+// Returns how many letters must be changed, added, left out or exchanged with their neighbour to get from one to the
+// other.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> older, last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), 0);
@@ -57,10 +58,10 @@ std::string ExplainUnknown(const CLI::App& command, std::string_view word) {
   return fmt::format("there is no command '{}'{}", word, hint);
 }
 
-// What no option or positional of the command takes; "" when there is nothing.
+// Explains the first word that no option or positional of the command takes; "" if there is no such word.
 std::string ExplainExtra(const CLI::App& command) {
   std::vector<std::string> extra = command.remaining();  // in the order given
-  // What stands behind "--" is the command of `run`: if something before it is wrong, it was not looked at.
+  // The words behind "--" are the command of `run`. If something before them is wrong, they were not looked at.
   extra.erase(std::find(extra.begin(), extra.end(), "--"), extra.end());
   const bool lacks_command = command.get_require_subcommand_min() > 0 && command.get_subcommands().empty();
   if (lacks_command && !extra.empty() && !extra.front().starts_with('-')) return ExplainUnknown(command, extra.front());
@@ -162,7 +163,7 @@ std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error) {
     names += " " + command->get_name();
     extra = ExplainExtra(*command);
   }
-  // What is too much counts, also where something is missing besides: it is probably the same slip.
+  // A superfluous word counts even if something else is missing: it is probably the same slip.
   return fmt::format("{}: {}\nTry '{} --help'.\n", names, extra.empty() ? error.what() : extra, names);
 }
 
@@ -179,7 +180,8 @@ Option& Option::ShowDefault() {
 }
 
 Option& Option::Number(uint64_t least, uint64_t most) {
-  // As a transformation: CLI11 reads 010 as octal, and takes the largest number there is for what is larger.
+  // The check is a transformation, since CLI11 reads 010 as octal, and takes the largest possible number for a larger
+  // one.
   option_->transform(CLI::Validator(
       [least, most](std::string& text) -> std::string {
         uint64_t value = 0;
@@ -206,6 +208,17 @@ Option& Option::Words(const std::vector<std::string>& words) {
       },
       ""));
   option_->type_name(fmt::format("{}", fmt::join(words, "|")));
+  return *this;
+}
+
+Option& Option::FormerNames(const std::map<std::string, std::string>& names) {
+  // CLI11 transforms a value before it checks it, in whichever order the two were added.
+  option_->transform(CLI::Validator(
+      [names](std::string& text) -> std::string {
+        if (const auto found = names.find(text); found != names.end()) text = found->second;
+        return {};
+      },
+      ""));
   return *this;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,8 @@ class App;
 class Option;
 }  // namespace CLI
 
-/// What commands say of their options, and what users are told of a command line that makes no sense. CLI11 is behind
-/// it in one file, since whatever includes that takes seconds to compile.
+/// Commands describe their options here, and users get a message if a command line makes no sense. Only one file
+/// includes CLI11, since a file that includes it takes seconds to compile.
 
 namespace millrace::cli {
 
@@ -33,15 +34,17 @@ class Option {
   Option& Number(uint64_t least, uint64_t most = UINT64_MAX);
   /// It takes one of these words, which --help shows.
   Option& Words(const std::vector<std::string>& words);
+  /// Former names of these words are accepted, too: pairs of a former name and the word. --help does not show them.
+  Option& FormerNames(const std::map<std::string, std::string>& names);
   /// It makes sense only beside the other one.
   Option& Needs(const Option& other);
-  /// Of a list: what follows the first value belongs to it only if the option's name stands before it again.
+  /// For a list: a value after the first one belongs to it only if the option's name stands before it again.
   Option& OneValueEach();
   /// The value may be left out, and is then this one.
   Option& ValueOrElse(const std::string& value);
   /// --help shows it below this heading, after the others.
   Option& Below(const std::string& heading);
-  /// How --help calls the value.
+  /// Sets the name of the value in --help.
   Option& Called(const std::string& name);
 
  private:
@@ -94,11 +97,11 @@ class Command {
   /// The commands below it, and those below them.
   std::vector<Command> Commands() const;
 
-  /// What --help says below the options. Lines that begin with a space, such as examples, stay as they are; the others
-  /// make paragraphs, which an empty line ends.
+  /// --help shows the text below the options. Lines that begin with a space, such as examples, stay as they are; the
+  /// others make paragraphs, which an empty line ends.
   void Footer(const std::string& text) const;
 
-  /// What the command does; the result is the exit status: 0 done, 1 failed, 2 usage.
+  /// Sets the action of the command. Its result is the exit status: 0 done, 1 failed, 2 usage.
   void Run(Action action) const;
 
  private:
@@ -116,7 +119,7 @@ class CommandLine {
 
   Command root() { return Command(app_.get(), &chosen_); }
 
-  /// What is done before any command; a result other than 0 is the exit status instead.
+  /// The action runs before any command. If its result is not 0, that is the exit status, and the command does not run.
   void BeforeRun(Command::Action action) { before_ = std::move(action); }
 
   /// Does what the arguments ask for: a command, --help or --version. Says on stderr what is wrong with them: "millrace

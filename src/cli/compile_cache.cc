@@ -79,13 +79,13 @@ absl::StatusOr<int> RunCached(const CompileCacheFlags& flags) {
 
 constexpr const char* kCompileCacheFooter =
     R"(The command finds TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, JAX_COMPILATION_CACHE_DIR and NEURON_COMPILE_CACHE_URL in its
-environment, unless they are set already; what was compiled for this key before is in their folders. Each file is verified; a
-damaged one is left out and compiled again. What the command compiles is stored when nothing has changed for a minute
-(--settle), and at its end. If hosts start at once and nothing is cached, one of them compiles; the others wait for it,
-unless they belong to one job of several hosts, which all start.
+environment, unless they are set already. Code that was compiled for this key before is in their folders. Each file is
+verified; a damaged one is left out and compiled again. New files are stored when nothing has changed for a minute
+(--settle), and at the end of the command. If hosts start at once and nothing is cached, one of them compiles, and the others
+wait for it. Hosts of one job do not wait: they all start.
 
 The key stands for the versions of torch, triton, jax and the Neuron compiler, the CPU's instruction sets and the kind of device
-(--print-key shows it). Whoever may write to the URI can make these hosts run code: keep it as private as the code itself.
+(--print-key shows it). A user who may write to the URI can make these hosts run code: keep it as private as the code itself.
 
 The exit status is that of the command: 128 + N if signal N ended it, 127 if there is no such program. If the store cannot be
 used, the command runs all the same, and a message says why.
@@ -101,35 +101,34 @@ Examples:
 
 void AddCompileCache(Command app) {
   const Command compile_cache =
-      app.AddCommand("compile-cache", "Run a command with what compilers have made on other hosts and in earlier runs");
+      app.AddCommand("compile-cache", "Run a command with code that was compiled on other hosts and in earlier runs");
   auto flags = std::make_shared<CompileCacheFlags>();
   compile_cache.Add("uri", &flags->uri, "Where compiled code is kept: s3://bucket/prefix or a folder").Required();
   compile_cache.Add("command", &flags->command, "The program and its arguments, behind '--'");
   compile_cache
-      .Add("--key", &flags->key,
-           "The key of what is shared, instead of the one that is worked out; the same on all hosts")
+      .Add("--key", &flags->key, "The key of the shared code, the same on all hosts, instead of the computed one")
       .Called("NAME");
   compile_cache.Add("--dir", &flags->dir, "The local folder (else below MILLRACE_CACHE or ~/.cache/millrace)")
       .Called("DIR");
-  compile_cache.Add("--max-size", &flags->max_size, "The most that all files of the key may take; the oldest go first")
+  compile_cache.Add("--max-size", &flags->max_size, "Max size of all files of the key; the oldest are removed first")
       .ShowDefault();
   compile_cache
       .Add("--wait-for-compiler", &flags->wait,
            "How long to wait for a host that compiles; then this one compiles, too (default: 5m; 0 if several hosts "
            "run one job)")
       .Called("TIME");
-  compile_cache.Add("--lease", &flags->lease, "A host that compiles and is silent for so long counts as dead")
+  compile_cache.Add("--lease", &flags->lease, "A host that compiles and is silent for this time counts as dead")
       .ShowDefault();
   compile_cache
       .Add("--settle", &flags->settle,
-           "Store new files when the folders have not changed for so long; 0: at the end only")
+           "Store new files when the folders have not changed for this time; 0: at the end only")
       .ShowDefault();
   compile_cache
       .Add("--grace", &flags->grace,
-           "Kill the command if it has not ended so long after SIGTERM or Ctrl-C (default: never; whoever sent "
-           "the signal may)")
+           "Kill the command if it has not ended this time after SIGTERM or Ctrl-C (default: never; the sender of the "
+           "signal may)")
       .Called("TIME");
-  compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and what it stands for, and run nothing");
+  compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and its meaning, and run nothing");
   compile_cache.Footer(kCompileCacheFooter);
   compile_cache.Run([flags] { return ExitStatus("compile-cache", RunCached(*flags)); });
 }

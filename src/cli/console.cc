@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <set>
 
 #include "absl/strings/numbers.h"
@@ -34,8 +35,8 @@ std::string Duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-// Where the Python package (millrace.pack() and others) has progress and errors told, a JSON object a line. -1: nobody
-// asks.
+// The descriptor to which progress and errors are reported, a JSON object a line, for the Python package
+// (millrace.pack() and others). -1: nobody asks.
 int ReportDescriptor() {
   static const int descriptor = [] {
     const char* const text = std::getenv("MILLRACE_REPORT_FD");
@@ -44,6 +45,12 @@ int ReportDescriptor() {
     return fcntl(number, F_SETFD, FD_CLOEXEC) == 0 ? number : -1;  // no program that this one starts keeps it open
   }();
   return descriptor;
+}
+
+// --quiet and --no-progress set the variable.
+bool ProgressIsWanted() {
+  const char* const setting = std::getenv("MILLRACE_PROGRESS");
+  return setting == nullptr || std::string_view(setting) != "off";
 }
 
 // A reader that is gone wants to know no more.
@@ -99,6 +106,17 @@ absl::Status CheckObjectUri(const std::string& uri) {
   return AsUsage(ParseObjectUri(uri).status());
 }
 
+bool AtTerminal() {
+  return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
+}
+
+bool Confirm(const std::string& question) {
+  PrintError("{} [y/N] ", Printable(question));
+  std::string answer;
+  if (!std::getline(std::cin, answer)) PrintError("\n");  // the end of the input is a refusal, too
+  return answer == "y" || answer == "yes";
+}
+
 absl::Status WriteStdout(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
@@ -125,7 +143,7 @@ std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, 
 ProgressLine::ProgressLine(std::string label, Unit unit)
     : label_(std::move(label)),
       unit_(unit),
-      enabled_(ReportDescriptor() >= 0 || isatty(STDERR_FILENO) == 1),
+      enabled_(ReportDescriptor() >= 0 || (isatty(STDERR_FILENO) == 1 && ProgressIsWanted())),
       start_(std::chrono::steady_clock::now()) {}
 
 void ProgressLine::Clear() {

@@ -32,8 +32,8 @@ void PrintError(fmt::format_string<Args...> format, Args&&... args) {
 /// says that standard output was closed, and returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
-/// The exit status of a command that has ended with this: of an error as Fail says it, else 0, or what the value says:
-/// a number is the exit status, false is 1.
+/// The exit status of a command that has ended with this. An error is printed by Fail, which returns the status. A
+/// value that is a number is the exit status; false is 1, anything else 0.
 int ExitStatus(std::string_view command, const absl::Status& status);
 int ExitStatus(std::string_view command, const absl::StatusOr<bool>& succeeded);
 int ExitStatus(std::string_view command, const absl::StatusOr<int>& status);
@@ -46,6 +46,11 @@ void FailEach(std::string_view command, const std::map<std::string, absl::Status
 absl::Status CheckUri(const std::string& uri);
 absl::Status CheckObjectUri(const std::string& uri);
 
+/// Asks on stderr, and reads a line from stdin. True if the answer is "y" or "yes". Call it only if AtTerminal().
+bool Confirm(const std::string& question);
+/// True if a person can be asked: stdin and stderr are terminals.
+bool AtTerminal();
+
 /// Writes all of it to standard output. Aborted if its reader is gone (`millrace cat x | head`).
 absl::Status WriteStdout(std::string_view text);
 
@@ -53,8 +58,8 @@ absl::Status WriteStdout(std::string_view text);
 /// appears after two seconds or a hundredth of the work, since earlier figures mean nothing.
 std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, double seconds, bool bytes);
 
-/// One line of progress on stderr, redrawn in place, with rate and time left; silent unless stderr is a terminal.
-/// Thread-safe.
+/// One line of progress on stderr, redrawn in place, with rate and time left. It is silent unless stderr is a terminal,
+/// and if MILLRACE_PROGRESS is "off". Thread-safe.
 class ProgressLine {
  public:
   enum class Unit { kItems, kBytes };

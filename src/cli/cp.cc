@@ -66,7 +66,8 @@ class CopySink {
     const absl::Status checked = CheckCanHold(to, key);
     said.Add(uri, source.size, checked);
     if (!checked.ok()) return absl::OkStatus();
-    if (flags_.json) return WriteStdout(JsonObject{{"copy", uri}, {"to", target}, {"size", source.size}}.Line());
+    if (flags_.json)
+      return WriteStdout(JsonObject{{"copy", uri}, {"to", target}, {"size", source.size}}.Versioned("cp"));
     return WriteStdout(fmt::format("would copy {} to {}\n", Printable(uri), Printable(target)));
   }
 
@@ -77,7 +78,7 @@ class CopySink {
   BulkJob& job_;
 };
 
-// Where one object goes: into a folder or bucket under its own name, or to exactly the name given.
+// Returns the target of one object: into a folder or bucket under its own name, or exactly the given name.
 absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::string_view name) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   const bool container = parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow);
@@ -110,8 +111,9 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink, const
   return sink.Take(*from.store, std::move(source), *to.store, to.prefix);
 }
 
-// What lies below the source, or matches it, to below the target. Matches keep their paths below the last folder
-// without a wildcard: two objects of one name in two folders do not meet. Of folders `indexes` is made.
+// Copies the objects below the source, or those that match it, to below the target. Matches keep their paths below the
+// last folder without a wildcard, so that two objects of one name in two folders do not collide. For folders it fills
+// `indexes`.
 absl::Status CopyMany(Runtime& runtime, Stores& stores, const CpFlags& flags, const std::optional<Pattern>& pattern,
                       CopySink& sink, const std::stop_token& stop, std::optional<IndexCarrier>* indexes) {
   Location from;
@@ -152,7 +154,7 @@ absl::Status CopyMany(Runtime& runtime, Stores& stores, const CpFlags& flags, co
   return found ? absl::OkStatus() : absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", below));
 }
 
-// What standard input has, up to its end or the size of `piece`; empty at its end.
+// Returns the bytes of standard input, up to its end or the size of `piece`; empty at its end.
 absl::StatusOr<MutableByteSpan> ReadStdin(MutableByteSpan piece) {
   size_t filled = 0;
   while (filled < piece.size()) {
@@ -180,7 +182,7 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report)
     return UsageError("{} is a folder; append the name that standard input is to have there", flags.target);
   }
   ASSIGN_OR_RETURN(const Location to, stores.OpenObject(flags.target));
-  // What stays harms nothing, and if the folder cannot be written to, the writer says so.
+  // Files that stay harm nothing, and if the folder cannot be written to, the writer says so.
   to.store->RemoveTemporary(to.prefix.substr(0, to.prefix.rfind('/') + 1)).IgnoreError();
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer,
                    to.store->Write(to.prefix, StdinOptions(flags, to.prefix)));
@@ -213,7 +215,7 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_
         {"indexes", indexes},
         {"seconds", seconds},
         {"dry_run",
-         flags.dry_run}}.Line());
+         flags.dry_run}}.Versioned("cp"));
   }
   const std::string copied =
       flags.dry_run ? "would copy " + Counted(report.objects, "object") : CopiedText(report, indexes);
@@ -273,7 +275,7 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
                                     ? CopyMany(runtime, stores, flags, pattern, sink, interrupt.token(), &indexes)
                                     : CopyOne(stores, flags, sink, interrupt.token());
     if (absl::IsAborted(status)) return status;
-    // What has begun is finished and told, also if a listing failed.
+    // Copies that have begun are finished and reported, also if a listing failed.
     report = job.Finish().copied;
     if (flags.dry_run) report = std::move(sink.said);
     progress.Clear();
@@ -321,16 +323,16 @@ void AddCp(Command app) {
              R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "skipped", )"
              R"("indexes", "seconds", "dry_run"}; with --dry-run {"copy", "to", "size"} for each object before)");
   cp.Footer(
-      "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
-      "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
-      "folder, '**' does not; quote patterns, so that the shell leaves them alone. Between buckets of one store "
+      "Each object appears whole or not at all, and replaces an older one. Objects that fail are named, and the others "
+      "are copied. An object that matches a pattern keeps its path below the last folder without a wildcard. '*' stays "
+      "within one folder, '**' does not. Quote patterns, so that the shell leaves them alone. Between buckets of one "
+      "store "
       "the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum that the "
-      "store keeps, and the report says how many have none; files have none either, and are not counted. Pipes, "
+      "store keeps. The report counts objects without a checksum; files do not have one and are not counted. Pipes, "
       "sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced keep "
-      "their permissions, and files get the time of their source's last change. The index of a data set that is copied "
-      "whole comes along with the ETags of the copies, so "
-      "that "
-      "nothing is read again.\n\n" +
+      "their permissions, and files get the time of their source's last change. If a data set is copied whole, its "
+      "index is "
+      "copied with the ETags of the copies, so that nothing is read again.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

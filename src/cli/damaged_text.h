@@ -5,7 +5,7 @@
 #include "cli/json_text.h"
 #include "diagnose/damaged_samples.h"
 
-/// How `bench` and `advise` tell the damaged samples that they have met.
+/// The text and JSON of damaged samples that `bench` and `advise` have met.
 
 namespace millrace::cli {
 

@@ -38,18 +38,18 @@ space is %20.
   rate=N          bytes a second                   short-range      the first half of what was asked for
   stall=BYTES:MS  a pause within the body          whole            status 200 and the whole object
   new-etag        the object's ETag changes for good
-  skip-key        a listing that starts after what is no key continues behind the next one
-Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. p is the
-probability of each draw; after and count are numbers of matches and of firings of the rule; from and until are seconds
-since its first match.
+  skip-key        a listing that starts after a text that is no key skips the next one
+Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. The option p is the
+probability of each draw. The options after and count are numbers of matches and of firings of the rule. The options from
+and until are seconds since its first match.
 
-A bucket called NAME--ZONE--x-s3 is a directory bucket: requests are signed by sessions (CreateSession) of five minutes, ETags are no MD5s, and
-listings take folders as prefixes, no other delimiter than '/' and no start.
+A bucket called NAME--ZONE--x-s3 is a directory bucket. Requests are signed by sessions (CreateSession) of five minutes, and
+ETags are no MD5s. Listings take folders as prefixes, no other delimiter than '/' and no start.
 
 With --ec2 this server is also the endpoint of EC2 (AWS_ENDPOINT_URL_EC2), strict about states, zones, ClientToken and
-signatures, and at /imds/INSTANCE the metadata service of each instance that RunInstances made
-(AWS_EC2_METADATA_SERVICE_ENDPOINT). POST /imds/INSTANCE/interrupt?seconds=120 announces a spot interruption. What is attached to
-an instance is below DIR/instances/INSTANCE (`millrace volume --dev`). Faults see calls as 'POST ec2/ACTION'.
+signatures. At /imds/INSTANCE it is the metadata service of each instance that RunInstances made
+(AWS_EC2_METADATA_SERVICE_ENDPOINT). POST /imds/INSTANCE/interrupt?seconds=120 announces a spot interruption. The volumes of an
+instance are below DIR/instances/INSTANCE (`millrace volume --dev`). Faults see calls as 'POST ec2/ACTION'.
 
 Examples:
   millrace devstore data --port 9000
@@ -109,7 +109,8 @@ void WarnIfOpen(const DevstoreOptions& options) {
   const bool known_keys = options.access_key == defaults.access_key && options.secret_key == defaults.secret_key;
   if (!options.anonymous && !known_keys) return;
   PrintError(
-      "millrace devstore: warning: whoever reaches {} can read, replace and delete all of {}, since {}; listen on "
+      "millrace devstore: warning: everybody who reaches {} can read, replace and delete all of {}, since {}; listen "
+      "on "
       "127.0.0.1, or {}set --access-key and --secret-key-file\n",
       Printable(host), Printable(options.root),
       options.anonymous ? "--anonymous turns the check of signatures off" : "the keys are those that everybody knows",

@@ -58,10 +58,10 @@ std::string ToJson(const Diagnosis& found) {
                                             {"many", found.speed->many_bytes_per_second},
                                             {"connections", kManyConnections}});
   }
-  return json.Add("advice", found.advice).Line();
+  return json.Add("advice", found.advice).Versioned("doctor");
 }
 
-// Whether all went well.
+// Returns true if all went well.
 absl::StatusOr<bool> Examine(const DoctorFlags& flags, const ParsedUri& uri) {
   absl::Status printed;
   const auto print = [&](const std::string& text) {
@@ -94,18 +94,22 @@ void AddOptions(Command command, DoctorFlags* flags) {
 }
 
 constexpr const char* kDoctorHelp =
-    "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
-    "Then reads what is there for some seconds, half a GiB at most. Nothing is changed without --write. Secrets are "
-    "never shown. "
-    "The exit status is 1 if something fails.\n\n"
+    "One line for each step: settings, name, connection, TLS, clock, permissions. A step that fails comes with its "
+    "remedy. "
+    "Then it reads objects for some seconds, half a GiB at most. Nothing is changed without --write. Secrets are "
+    "never shown. The exit status is 1 if something fails. Without a URI, this machine is examined, as `millrace "
+    "doctor host` does.\n\n"
     "Examples:\n"
+    "  millrace doctor\n"
     "  millrace doctor s3://bucket/train/\n"
     "  millrace doctor s3://bucket/checkpoints/ --write\n"
     "  millrace doctor s3://bucket/train/shard-000000.tar --profile lab --json | jq .checks\n"
     "  millrace doctor host s3://bucket/train";
 
-void RunDoctor(Command command, const std::shared_ptr<DoctorFlags>& flags) {
-  command.Run([flags] {
+// Without a URI: `doctor` is about this machine, as right after an installation; `doctor s3` lacks its store.
+void RunDoctor(Command command, const std::shared_ptr<DoctorFlags>& flags, bool needs_uri) {
+  command.Run([flags, needs_uri] {
+    if (!needs_uri && flags->uri.empty() && !flags->write) return ExitStatus("doctor", ExamineThisHost(flags->json));
     absl::StatusOr<ParsedUri> uri = ParseUri(flags->uri);
     if (flags->uri.empty()) uri = absl::InvalidArgumentError("a URI is missing; write s3://bucket/prefix");
     if (uri.ok() && uri->scheme != ParsedUri::Scheme::kS3) {
@@ -128,8 +132,9 @@ void AddDoctor(Command app) {
   for (const Command& command : {doctor, s3}) {
     AddOptions(command, flags.get());
     command.Footer(kDoctorHelp);
-    RunDoctor(command, flags);
   }
+  RunDoctor(doctor, flags, /*needs_uri=*/false);
+  RunDoctor(s3, flags, /*needs_uri=*/true);
 }
 
 }  // namespace millrace::cli

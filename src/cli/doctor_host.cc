@@ -32,7 +32,7 @@ struct HostFlags {
   bool json = false;
 };
 
-// Of torchrun, MPI or Slurm; nullopt if this is no rank of several.
+// The rank that torchrun, MPI or Slurm gives; nullopt if this process is not one of several ranks.
 std::optional<int> LocalRank() {
   for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     if (const std::string value = EnvironmentValue(name); !value.empty()) return std::atoi(value.c_str());
@@ -72,10 +72,10 @@ std::string ToJson(const HostDoctor& doctor, const std::string& node) {
   for (const auto& [name, value] : doctor.figures()) figures.Add(name, value);
   return JsonObject{
       {"ok", doctor.healthy()}, {"node", node}, {"checks", ChecksToJson(doctor.checks())}, {"figures", figures}}
-      .Line();
+      .Versioned("doctor.host");
 }
 
-// Whether this machine, and the others, are fit.
+// Returns true if this machine, and the others, are fit.
 absl::StatusOr<bool> ExamineHost(const HostFlags& flags) {
   ASSIGN_OR_RETURN(HostDoctorOptions options, TakeHostOptions(flags));
   const std::optional<int> local_rank = LocalRank();
@@ -83,7 +83,7 @@ absl::StatusOr<bool> ExamineHost(const HostFlags& flags) {
   options.needs_python = flags.python != HostFlags().python || local_rank.has_value();
   const std::string node = options.node;
   const InterruptStop interrupt;
-  // Of several ranks one tells all that was found; which one is known only at the end.
+  // One of several ranks prints all findings. It is known only at the end which one.
   absl::Status printed;
   const auto print = [&](const HealthCheck& check) {
     if (!flags.json && !local_rank) printed.Update(WriteStdout(CheckText(check)));
@@ -100,13 +100,13 @@ absl::StatusOr<bool> ExamineHost(const HostFlags& flags) {
 
 constexpr const char* kHostFooter =
     R"(One line for each step: memory, disk, store (settings, name, connection, TLS, clock, permissions, speed), devices. If torchrun,
-srun or mpirun starts it once for each rank, rank 0 reports on all nodes: which one is slow or at fault, which pairs of nodes cannot
-talk to each other or do so slowly, and the bus bandwidth of an all-reduce over gloo and NCCL. It takes less than a minute. The exit
+srun or mpirun starts it once for each rank, rank 0 reports on all nodes. It says which node is slow or at fault, and which pairs
+of nodes cannot talk to each other or do so slowly. It shows the bus bandwidth of an all-reduce over gloo and NCCL. It takes less than a minute. The exit
 status is 1, on all ranks, if something fails.
 
-Faults are: bytes or products of matrices that are wrong, a store or node that cannot be reached, a clock that S3 refuses or that is a
-minute off those of the other nodes, too little free space, what is below a --min-..., and, of three nodes or more, what has less than
-a third of the median. Everything else is reported as a figure.
+These are faults: wrong bytes or wrong products of matrices, a store or node that cannot be reached, and too little free space. A
+clock is at fault if S3 refuses it, or if it is a minute off those of the other nodes. A figure is a fault if it is below its
+--min-.... If there are three nodes or more, a figure of a node below a third of the median is one, too. Everything else is reported as a figure.
 
 Examples:
   millrace doctor host
@@ -116,13 +116,19 @@ Examples:
 
 }  // namespace
 
+absl::StatusOr<bool> ExamineThisHost(bool json) {
+  HostFlags flags;
+  flags.json = json;
+  return ExamineHost(flags);
+}
+
 void AddDoctorHost(Command doctor) {
   const Command host =
       doctor.AddOptionalCommand("host", "Say whether this machine, and those of its job, are fit to train");
   auto flags = std::make_shared<HostFlags>();
   host.Add("uri", &flags->uri, "s3://bucket, a prefix or an object: the store that is going to be read");
   host.Add("--disk", &flags->disk, "A folder on the disk that is measured").ShowDefault().Called("DIR");
-  host.Add("--node", &flags->node, "What reports call this machine, instead of its host name").Called("NAME");
+  host.Add("--node", &flags->node, "The name of this machine in reports, instead of its host name").Called("NAME");
   host.Add("--python", &flags->python, "The Python that trains, with torch and millrace; '': leaves the devices out")
       .ShowDefault();
   host.Add("--min-free", &flags->min_free, "Space on the disk that must be free").ShowDefault();

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
 #include "diagnose/doctor.h"
@@ -11,6 +12,9 @@ namespace millrace::cli {
 
 /// `millrace doctor host`, below `doctor`.
 void AddDoctorHost(Command doctor);
+
+/// The examination by `millrace doctor host` without other options. True: the machine is fit.
+absl::StatusOr<bool> ExamineThisHost(bool json);
 
 /// "FAILED disk: ... Remedy: ...", with its end.
 std::string CheckText(const HealthCheck& check);

@@ -101,6 +101,7 @@ bool IsHarmless(std::string_view name) {
   constexpr std::string_view kHarmless =
       " AWS_REGION AWS_DEFAULT_REGION AWS_MAX_ATTEMPTS AWS_USE_DUALSTACK_ENDPOINT AWS_USE_FIPS_ENDPOINT"
       " AWS_EC2_METADATA_DISABLED AWS_REQUEST_CHECKSUM_CALCULATION AWS_RESPONSE_CHECKSUM_VALIDATION MILLRACE_LOG"
+      " MILLRACE_PROGRESS"
       " MILLRACE_CACHE MILLRACE_S3_ANONYMOUS MILLRACE_S3_ADDRESSING_STYLE MILLRACE_S3_CHECKSUM_ALGORITHM "
       "MILLRACE_S3_SSE"
       " MILLRACE_S3_REQUESTER_PAYS MILLRACE_ATTEMPT RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE SLURM_PROCID"
@@ -149,7 +150,7 @@ absl::Status Print(const EnvFlags& flags) {
     for (const auto& [name, value] : facts) json.Add(name, value);
     JsonObject set;
     for (const auto& [name, value] : variables) set.Add(name, value);
-    return WriteStdout(json.Add("variables", set).Line());
+    return WriteStdout(json.Add("variables", set).Versioned("env"));
   }
   std::string text;
   for (const auto& [name, value] : facts) text += Printable(fmt::format("{:<10} {}", name, value)) + '\n';

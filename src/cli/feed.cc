@@ -20,6 +20,7 @@
 #include "cli/feed_tokens.h"
 #include "cli/json_text.h"
 #include "cli/metrics_option.h"
+#include "cli/staged_advice.h"
 #include "cli/usage.h"
 #include "cli/workers_options.h"
 #include "dataset/staged_dataset.h"
@@ -37,7 +38,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// How long an interrupt waits at most.
+// The longest wait of an interrupt.
 constexpr std::chrono::milliseconds kFeedSlice{50};
 
 struct FeedFlags {
@@ -118,7 +119,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
   if (!memory.ok()) return Annotate(memory.status(), "--memory");
   options.memory_bytes = *memory;
-  // What needs no data to be refused; the samples of an epoch are not known yet.
+  // These checks need no data; the samples of an epoch are not known yet.
   RETURN_IF_ERROR(options.image.Check());
   Batching batching;
   batching.samples = UINT64_MAX;
@@ -131,7 +132,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   return options;
 }
 
-// What a cache will have of the disk, or of memory; 0 if that is not known.
+// The bytes that a cache will have of the disk, or of memory; 0 if that is not known.
 uint64_t CacheBytesOf(const RangeCacheOptions& options) {
   if (options.size_bytes > 0) return options.size_bytes;
   std::error_code error;
@@ -201,7 +202,7 @@ absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expecte
     progress.Update(samples, expected);
     if (state.due()) RETURN_IF_ERROR(state.Write(loader.report()));
   }
-  // Also after a failure or an interrupt: what was received before it need not be fed again.
+  // The state is written also after a failure or an interrupt: samples that were received before need not be fed again.
   absl::Status kept = state.Write(loader.report());
   return status.ok() ? kept : status;
 }
@@ -210,15 +211,23 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& s
                                                      std::optional<LabelsFile> labels, bool by_class) {
   InterruptStop interrupt;
   ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
+  StagedAdvice advice;
+  const SteadyClock::time_point begin = SteadyClock::now();
   OpenOptions open;
-  open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  open.progress = [&](uint64_t done, uint64_t total) {
+    if (const std::optional<std::string> text = advice.Update(done, total, SecondsSince(begin))) {
+      progress.Clear();
+      PrintError("{}\n", *text);
+    }
+    progress.Update(done, total);
+  };
   open.stop = interrupt.token();
   open.labels = std::move(labels);
   open.raw.classes = by_class;
   return Dataset::Open(runtime, stores, uri, open);
 }
 
-// What is fed: samples, or rows of their tokens.
+// Returns the items that are fed: samples, or rows of their tokens.
 absl::StatusOr<Source> ItemsOf(Stores& stores, const Source& samples, const std::optional<TokenOptions>& tokens) {
   if (!tokens) return samples;
   InterruptStop interrupt;
@@ -247,9 +256,7 @@ std::string_view OptionForWhole(const FeedFlags& flags) {
                                                      {source.epoch_samples > 0, "--epoch-samples"},
                                                      {!flags.tokens.empty(), "--tokens"},
                                                      {!flags.workers.workers.empty(), "--workers"},
-                                                     {flags.explain, "--explain"},
-                                                     {flags.last == "drop", "--last drop"},
-                                                     {flags.last == "wrap", "--last wrap"}};
+                                                     {flags.explain, "--explain"}};
   for (const auto& [given, name] : needs) {
     if (given) return name;
   }
@@ -275,6 +282,7 @@ absl::StatusOr<std::unique_ptr<StagedDataset>> OpenStaged(const FeedFlags& flags
   InterruptStop interrupt;
   OpenOptions open;
   open.stop = interrupt.token();
+  open.share = {.part = options.rank, .parts = options.world};
   return StagedDataset::Open(runtime, stores, flags.source.uris.front(), open);
 }
 
@@ -394,8 +402,9 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
   const Option cache = flags->cache.AddTo(
-      feed, "Keep what is read in this folder, for later epochs and runs, or in memory, for later epochs");
-  feed.AddFlag("--pin", &flags->pin, "Keep what is read until it is cleared, whatever else is read").Needs(cache);
+      feed, "Keep bytes that are read in this folder, for later epochs and runs, or in memory, for later epochs");
+  feed.AddFlag("--pin", &flags->pin, "Keep these bytes until they are cleared; other data do not replace them")
+      .Needs(cache);
   AddWorkersOptions(feed, &flags->workers);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
   feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);
@@ -465,9 +474,9 @@ void AddFeed(Command app) {
   AddMetricsPort(feed, &flags->metrics_port);
   feed.AddFlag("--json", &flags->json, "One JSON object on stdout");
   feed.Footer(
-      "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch: the result so far is printed as usual, "
-      "--state "
-      "is written, and the exit status is 1. After any other failure nothing is printed on stdout, but --state is "
+      "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch. The result so far is printed as usual, "
+      "--state is written, and the exit status is 128 plus the number of the signal. After any other failure nothing "
+      "is printed on stdout, but --state is "
       "written.\n\n"
       "Examples:\n"
       "  millrace feed s3://bucket/train --batch 256 --augment\n"

@@ -48,7 +48,7 @@ uint64_t Objects(const Source& source) {
   return objects;
 }
 
-/// What makes a run read much more than its samples, and the way out; empty where it does not.
+/// Says why a run reads much more than its samples, and the way out; empty if it does not.
 std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& found) {
   constexpr double kMuch = 1.5;
   if (found.fetches.amplification() <= kMuch) return "";
@@ -62,7 +62,9 @@ std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& fou
   } else if (windowed && !found.reaches_window) {
     text += " a window does not fit into the memory; raise --memory";
   } else {
-    text += " what is wanted at one time lies far apart, and reading what lies between costs less than more requests";
+    text +=
+        " samples that are wanted at one time lie far apart, and reading the bytes between them costs less than more "
+        "requests";
   }
   return text;
 }
@@ -136,7 +138,7 @@ JsonObject ToJson(const Source& source, const LoaderOptions& options, const Load
   return json;
 }
 
-/// What the order is of.
+/// The noun for the items that are ordered.
 std::string_view Item(const LoaderExplanation& found) {
   return found.rows.empty() ? "sample" : "row";
 }
@@ -226,7 +228,7 @@ std::string MixText(const LoaderExplanation& found) {
                                  Counted(found.samples, "sample"), DrawsName(found.draws),
                                  found.draws != Draws::kExact ? ""
                                  : found.fresh_passes         ? ", every epoch begins new passes"
-                                                              : ", passes go on from epoch to epoch");
+                                                              : ", passes continue from epoch to epoch");
   text +=
       fmt::format("  {:>10} {:>10} {:>9} {:>9} {:>8}  data set\n", "samples", "drawn", "wanted", "achieved", "passes");
   for (size_t i = 0; i < std::min(kShown, found.parts.size()); ++i) {
@@ -306,7 +308,7 @@ absl::StatusOr<std::string> ExplainFeed(const Source& all, const LoaderOptions& 
     as_json.Add("cache", ForecastJson(cache_bytes, forecast));
     text += ForecastText(cache_bytes, forecast);
   }
-  return json ? as_json.Line() : text;
+  return json ? as_json.Versioned("feed.explain") : text;
 }
 
 }  // namespace millrace::cli

@@ -7,8 +7,8 @@
 
 namespace millrace::cli {
 
-/// What `feed --explain` prints: JSON in one line, or text.
-/// `cache_bytes`: of the disk, or of memory, that a cache will have; 0: there is none.
+/// Returns the output of `feed --explain`: JSON in one line, or text. `cache_bytes` is the size that a cache will have
+/// on disk or in memory; 0 means that there is no cache.
 absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, uint64_t cache_bytes,
                                         bool json);
 

@@ -30,7 +30,7 @@ std::string WorkersText(const LoaderReport& report) {
   return text;
 }
 
-// What came of each part of a mix; of the first ones, where they are many.
+// Returns the counts of each part of a mix; of the first ones only, if there are many.
 std::string PartsText(const Source& source, const LoaderReport& report) {
   constexpr size_t kShown = 10;
   std::string text;
@@ -106,7 +106,7 @@ std::string FeedJson(const Source* source, const FeedResult& result, const Reque
         .Add("token_places", result.report.token_places)
         .Add("rows", RowsJson(*source->tokens(), DescribeRows(*source)));
   }
-  return json.Line();
+  return json.Versioned("feed");
 }
 
 std::string FeedText(std::string_view memory, std::string_view cache, const Source* source, const FeedResult& result,

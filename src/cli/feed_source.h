@@ -14,7 +14,7 @@
 
 namespace millrace::cli {
 
-/// What `feed` is to feed: data sets, of each the same part, and how they are mixed.
+/// The sources of `feed`: data sets, the same part of each, and how they are mixed.
 struct SourceFlags {
   std::vector<std::string> uris;
   std::string split;  // "train=0.9,valid=0.1"
@@ -31,7 +31,7 @@ struct SourceFlags {
 
 void AddSourceOptions(Command feed, SourceFlags* flags);
 
-/// What the flags say, checked as far as that needs no data.
+/// The meaning of the flags, checked as far as that needs no data.
 struct SourceRequest {
   std::optional<KeyRange> keys;
   bool key_groups = false;
@@ -47,7 +47,7 @@ struct SourceRequest {
   bool balance = false;
   std::optional<MixOptions> mix;
 };
-/// What a part is called in texts: the data set's URI, and the class of those that are balanced.
+/// The name of a part in texts: the data set's URI, with the class if parts are balanced classes.
 std::string PartTitle(std::string_view uri, std::string_view class_name);
 
 absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags);

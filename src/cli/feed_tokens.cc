@@ -43,11 +43,11 @@ bool ParseLayout(std::string_view name, TokenOptions* options) {
 
 absl::StatusOr<TokenOptions> ParseTokens(std::string_view text) {
   const auto wrong = [text] {
-    return absl::InvalidArgumentError(
-        fmt::format("--tokens takes LENGTH[:LAYOUT[:OPTION]] with the layouts pack (usual), pad and stream, or "
-                    "LENGTHxBATCH,LENGTHxBATCH,...:bucket; the options are documents (stream), and split, truncate or "
-                    "refuse for long documents (pad, pack, bucket); not \"{}\"",
-                    text));
+    return absl::InvalidArgumentError(fmt::format(
+        "--tokens: \"{}\" is neither LENGTH[:LAYOUT[:OPTION]] with the layouts pack (usual), pad and stream, nor "
+        "LENGTHxBATCH,LENGTHxBATCH,...:bucket. The options are documents (stream), and split, truncate or "
+        "refuse for long documents (pad, pack, bucket)",
+        text));
   };
   TokenOptions options;
   options.documents = false;

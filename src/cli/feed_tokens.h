@@ -9,12 +9,13 @@
 
 namespace millrace::cli {
 
-/// Of "2048", "2048:pad:truncate", "2048:stream:documents", "256x64,512x32:bucket". InvalidArgument with what is taken.
+/// Parses "2048", "2048:pad:truncate", "2048:stream:documents" or "256x64,512x32:bucket". InvalidArgument says which
+/// forms are accepted.
 absl::StatusOr<TokenOptions> ParseTokens(std::string_view text);
 
 /// The rows of a source for people; "" where items are samples.
 std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplanation::Rows>& rows);
-/// And for machines.
+/// The same for machines.
 JsonObject RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows);
 
 }  // namespace millrace::cli

@@ -6,7 +6,7 @@
 #include "cli/json_text.h"
 #include "pipeline/cache_forecast.h"
 
-/// What a cache would bring, as `cache simulate` and `feed --explain` print it.
+/// The forecast of a cache, as `cache simulate` and `feed --explain` print it.
 
 namespace millrace::cli {
 

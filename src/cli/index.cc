@@ -152,7 +152,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
                         {"warnings", result.report.warnings},
                         {"skipped", SkippedJson(result.report.skipped)},
                         {"skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}}};
-  return line.Line();
+  return line.Versioned("index");
 }
 
 std::string ToText(const IndexResult& result, const IndexFlags& flags, double seconds) {
@@ -239,8 +239,8 @@ void AddIndex(Command app) {
   index
       .Add("uri", &flags->uri,
            "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds), Megatron's .bin and .idx, or raw objects "
-           "(class/name.jpg), a single one of these, or a manifest that lists objects (*.csv, *.tsv, *.jsonl, "
-           "*.manifest); with * ** ? [a-z] {a,b} {000..123} (in quotes) what matches")
+           "(class/name.jpg). A single one of these, or a manifest that lists objects (*.csv, *.tsv, *.jsonl, "
+           "*.manifest). A pattern with * ** ? [a-z] {a,b} {000..123} (in quotes) stands for all that match")
       .Required();
   index.Add("--output", &flags->output,
             "Write the index to this object instead of the place where Millrace looks for it");
@@ -261,8 +261,8 @@ void AddIndex(Command app) {
                 "Quotes in a manifest in CSV or TSV are text, as with Python's csv.QUOTE_NONE");
   index.AddFlag(
       "--full", &flags->full,
-      "Read everything; without it, objects that the index has with the same size and ETag are not read again, nor are "
-      "shards that other programs have noted the samples of");
+      "Read everything. Without it, objects that the index has with the same size and ETag are not read again, nor are "
+      "shards whose samples other programs have noted");
   index.AddFlag(
       "--skip-bad", &flags->skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
@@ -270,14 +270,13 @@ void AddIndex(Command app) {
   index.AddFlag(
       "--classes", &flags->classes,
       "Read the files that hold the classes of raw objects (1.cls beside 1.jpg), which balancing and choosing by class "
-      "need; all else of raw objects is only listed. Shards with a field cls are read"
-      " as a whole");
+      "need; the other raw objects are only listed. Shards with a field cls are read "
+      "as a whole");
   index.AddFlag(
       "--checksums", &flags->checksums,
       "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
-      "by the checksums that the store keeps, if it does. The same of shards that other programs have noted the "
-      "samples "
-      "of: all of them are read, and compared with the hashes in index.json (MDS)");
+      "by the checksums that the store keeps, if it does. Shards whose samples other programs have noted are also read "
+      "as a whole, and compared with the hashes in index.json (MDS)");
   index.Add("--part", &flags->part,
             "I/N, such as 2/8: read only every N-th shard, for N machines that share the work; the part that ends last "
             "completes the index");
@@ -292,8 +291,8 @@ void AddIndex(Command app) {
       "The index lists all samples and their places. For shards it has a checksum of each sample. Raw objects are not "
       "read: their listing is enough. Nor are tar shards with an index of DALI's wds2idx beside them, and MDS shards "
       "whose heads tell where the samples lie. Reading a data set for the first time builds its index. Run this after "
-      "the data "
-      "have changed: only new and changed shards are read, and the result is the same as with --full. A run that was "
+      "the data have changed: only new and changed shards are read, and the result is the same as with --full. A run "
+      "that was "
       "killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not writable, "
       "in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"

@@ -31,7 +31,7 @@ struct InspectFlags {
   bool json = false;
 };
 
-// Of how many samples --decode speaks; 0: none.
+// Returns the number of samples that --decode asks for; 0: none.
 absl::StatusOr<uint64_t> TakeDecode(const std::string& text) {
   if (text.empty()) return 0;
   if (text == kAll) return UINT64_MAX;
@@ -58,7 +58,7 @@ absl::Status CheckFlags(const InspectFlags& flags) {
   return UsageError("--samples is the number of samples of a preview: add --preview FILE, or leave it out");
 }
 
-// Where the sheet goes. Within a folder it would be an object of the data set; beside a single one it is not.
+// Returns the place of the sheet. Within a folder it would be an object of the data set; beside a single one it is not.
 absl::StatusOr<Location> PreviewPlace(Stores& stores, const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const DatasetPlace data, FindObjects(stores, flags.uri));
   ASSIGN_OR_RETURN(Location place, stores.OpenObject(flags.preview));
@@ -73,7 +73,7 @@ absl::StatusOr<Location> PreviewPlace(Stores& stores, const InspectFlags& flags)
       uri, flags.uri);
 }
 
-// Beside what a manifest lists, and a single object, the sheet may lie, but not in its place.
+// The sheet may lie beside a single object or the objects of a manifest, but not in their place.
 absl::Status CheckReplacesNothing(const Dataset& dataset, const Location& place) {
   const std::string uri = place.store->Uri(place.prefix);
   const std::string data = dataset.store().Uri(dataset.StoreKey(""));
@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenWithProgress(Runtime& runtime, Stor
   return Dataset::Open(runtime, stores, uri, options);
 }
 
-// What needs the bytes of samples. `preview` is where the sheet goes, when there is to be one.
+// Does the checks that need the bytes of samples. `preview` is the place of the sheet, if there is to be one.
 absl::Status ReadSome(Runtime& runtime, const InspectFlags& flags, const std::optional<Location>& preview,
                       const std::stop_token& stop, InspectReport* report) {
   const uint64_t size = report->dataset.index().size();
@@ -195,8 +195,9 @@ void AddInspect(Command app) {
       .Required();
   inspect
       .Add("--decode", &flags->decode,
-           "Also read N samples, evenly spread, or all of them, and decode what is in them: how many fail, and "
-           "why [1000 samples when no number follows]")
+           "Also read N samples, evenly spread, or all of them, and decode them: how many fail, and why [1000 samples "
+           "if "
+           "no number follows]")
       .Called("[N|all]")
       .ValueOrElse(std::to_string(kDecodedSamples));
   inspect
@@ -207,14 +208,15 @@ void AddInspect(Command app) {
   inspect.AddFlag("--json", &flags->json, "One JSON object instead of text");
   inspect.Footer(
       "Without --decode and --preview it reads only the index (and builds it if it does not exist). It also lists the "
-      "objects, to say which of them are passed over. Quantiles of sizes "
-      "are within 1 %. Classes are the folders of raw objects, the numbers in the field 'cls' of shards, or the labels "
+      "objects, to say which of them are passed over. Quantiles of sizes are "
+      "within 1 %. Classes are the folders of raw objects, the numbers in the field 'cls' of shards, or the labels "
       "of a manifest.\n\n"
-      "Suspicious samples, with the first five of each kind: empty ones, and those with an empty field; those that "
-      "lack a field which at least 95 % of the samples have (of jpg, png and other images, one will do); huge ones, "
-      "above 64 "
-      "MiB and 100 times the median; those with the key of a sample before them. --decode finds those that are "
-      "damaged. More: docs/inspect.md\n\n"
+      "Suspicious samples are listed, the first five of each kind: "
+      "Empty samples, and samples with an empty field. "
+      "Samples that lack a field which at least 95 % of the samples have (one of jpg, png and other images is enough). "
+      "Huge samples, above 64 MiB and above 100 times the median. "
+      "Samples with the key of an earlier sample. "
+      "--decode also finds damaged samples. More: docs/inspect.md\n\n"
       "Examples:\n"
       "  millrace inspect s3://bucket/train\n"
       "  millrace inspect s3://bucket/train/shard-000000.tar\n"

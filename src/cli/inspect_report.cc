@@ -253,7 +253,7 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
                         {"index_bytes", index.file_bytes()},
                         {"fingerprint", fmt::format("{:016x}", index.fingerprint())}};
   RETURN_IF_ERROR(names.status());
-  return json.Line();
+  return json.Versioned("inspect");
 }
 
 absl::StatusOr<std::string> InspectText(const InspectReport& report) {

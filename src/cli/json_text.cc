@@ -32,7 +32,7 @@ std::string Quoted(std::string_view text) {
   return quoted + '"';
 }
 
-// As short as it can be read back; with a point, so that readers take it for what it is.
+// Writes the shortest text that reads back as the same number; with a point, so that readers take it for a float.
 std::string Decimal(double value) {
   if (!std::isfinite(value)) return "null";
   std::string text = fmt::format("{}", value);
@@ -60,6 +60,11 @@ JsonObject::JsonObject(std::initializer_list<std::pair<std::string_view, Json>> 
 JsonObject& JsonObject::Add(std::string_view name, const Json& value) {
   AddEntry(fmt::format("{}:{}", Quoted(name), value.text()));
   return *this;
+}
+
+std::string JsonObject::Versioned(std::string_view command) const {
+  const std::string_view members = std::string_view(text()).substr(1);  // with the closing brace
+  return fmt::format(R"({{"schema":"millrace.{}/1"{}{})", command, members.size() > 1 ? "," : "", members) + '\n';
 }
 
 JsonArray::JsonArray(std::initializer_list<Json> values) : Json(Raw(), "[]") {

@@ -16,7 +16,7 @@ namespace millrace::cli {
 /// A piece of JSON, as text.
 class Json {
  public:
-  // NOLINTBEGIN(google-explicit-constructor): whatever can be told as JSON may stand in a list of members.
+  // NOLINTBEGIN(google-explicit-constructor): each value that JSON can express may stand in a list of members.
   Json(std::nullptr_t) : text_("null") {}
   Json(bool value) : text_(value ? "true" : "false") {}
   template <std::integral T>
@@ -49,8 +49,11 @@ class JsonObject : public Json {
   JsonObject(std::initializer_list<std::pair<std::string_view, Json>> members = {});
   /// `name` is not there yet.
   JsonObject& Add(std::string_view name, const Json& value);
-  /// In one line, with its end.
+  /// The object in one line, with its end.
   std::string Line() const { return text() + '\n'; }
+  /// The same as Line, with {"schema": "millrace.COMMAND/1"} before the other members. All lines of --json are made by
+  /// it. docs/reference/json.md lists the schemas, and says when a number grows. Words of a command are joined by dots.
+  std::string Versioned(std::string_view command) const;
 };
 
 /// [value, ...]

@@ -21,6 +21,12 @@ TEST(JsonText, ValuesOfAllTypes) {
             "[0.0,1.0,0.1,1e+300,-2.5,null,null]");
 }
 
+TEST(JsonText, LinesOfCommandsNameTheirSchema) {
+  EXPECT_EQ(JsonObject({{"key", "a"}, {"size", 1}}).Versioned("uploads.ls"),
+            "{\"schema\":\"millrace.uploads.ls/1\",\"key\":\"a\",\"size\":1}\n");
+  EXPECT_EQ(JsonObject({}).Versioned("ls"), "{\"schema\":\"millrace.ls/1\"}\n");
+}
+
 TEST(JsonText, StringsMayHoldAnyBytes) {
   EXPECT_EQ(Json("a\"b\\c/\n\t\x01\x7f").text(), "\"a\\\"b\\\\c/\\n\\u0009\\u0001\x7f\"");
   EXPECT_EQ(Json(std::string_view("\0", 1)).text(), "\"\\u0000\"");

@@ -32,7 +32,7 @@ struct LsFlags {
   bool json = false;
 };
 
-// Of a temporary file: what becomes of it is not known.
+// kNo means a temporary file, which may never become an object.
 enum class Finished { kYes, kNo };
 
 std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hidden,
@@ -42,9 +42,11 @@ std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hi
     const Json time = object.modified_ms == 0 ? Json(nullptr)
                                               : absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", modified, absl::UTCTimeZone());
     if (finished == Finished::kNo) {
-      return JsonObject{{"key", object.key}, {"size", object.size}, {"modified", time}, {"temporary", true}}.Line();
+      return JsonObject{{"key", object.key}, {"size", object.size}, {"modified", time}, {"temporary", true}}.Versioned(
+          "ls");
     }
-    return JsonObject{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", time}}.Line();
+    return JsonObject{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", time}}.Versioned(
+        "ls");
   }
   const std::string size = flags.human ? FormatSize(object.size) : fmt::format("{}", object.size);
   return fmt::format("{} {:>10} {}\n", ListedTime(object.modified_ms), size,
@@ -52,7 +54,7 @@ std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hi
 }
 
 std::string PrefixLine(const LsFlags& flags, const std::string& prefix, size_t hidden) {
-  if (flags.json) return JsonObject{{"prefix", prefix}}.Line();
+  if (flags.json) return JsonObject{{"prefix", prefix}}.Versioned("ls");
   return fmt::format("{:>30} {}\n", "PRE", Printable(std::string_view(prefix).substr(hidden)));
 }
 
@@ -88,10 +90,10 @@ class PagePrinter {
     return WriteStdout(ObjectLine(flags_, object, hidden, Finished::kNo));
   }
 
-  /// As `aws s3 ls --summarize`.
+  /// Prints the summary of `aws s3 ls --summarize`.
   absl::Status PrintSummary() const {
     if (!flags_.summarize) return absl::OkStatus();
-    if (flags_.json) return WriteStdout(JsonObject{{"objects", objects_}, {"bytes", bytes_}}.Line());
+    if (flags_.json) return WriteStdout(JsonObject{{"objects", objects_}, {"bytes", bytes_}}.Versioned("ls"));
     return WriteStdout(fmt::format("\nTotal Objects: {}\n   Total Size: {}\n", objects_,
                                    flags_.human ? FormatSize(bytes_) : fmt::format("{}", bytes_)));
   }
@@ -148,7 +150,7 @@ absl::Status LsUri(const LsFlags& flags, PagePrinter& printer) {
   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, flags.uri, Named::kPrefix));
   if (pattern) return LsPattern(flags, *pattern, printer);
   ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
-  // As `aws s3 ls`: names below the last '/' of the prefix, whole keys when recursive.
+  // Names are shown as `aws s3 ls` does: those below the last '/' of the prefix, whole keys when recursive.
   const size_t hidden = flags.recursive ? 0 : location.prefix.rfind('/') + 1;
   const std::string delimiter = flags.recursive ? "" : "/";
   RETURN_IF_ERROR(ForEachPage(*location.store, location.prefix, delimiter,
@@ -169,7 +171,7 @@ absl::Status LsBuckets(const LsFlags& flags) {
     std::string text;
     for (const BucketEntry& bucket : page.buckets) {
       const Json created = bucket.created_ms == 0 ? Json(nullptr) : Json(FormatXmlTime(bucket.created_ms));
-      text += flags.json ? JsonObject{{"bucket", bucket.name}, {"created", created}}.Line()
+      text += flags.json ? JsonObject{{"bucket", bucket.name}, {"created", created}}.Versioned("ls")
                          : fmt::format("{} {}\n", ListedTime(bucket.created_ms), Printable(bucket.name));
     }
     return WriteStdout(text);

@@ -11,6 +11,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/output_options.h"
 #include "cli/s3_options.h"
 
 namespace millrace::cli {
@@ -23,10 +24,11 @@ the end), and examples.
   URIs         s3://bucket/prefix, file:///path or a plain path, mem://name
   S3           AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, or a
                profile (AWS_PROFILE); or --endpoint-url, --region, --profile: docs/s3.md
-  Log          MILLRACE_LOG=debug|info|warning|error|off, to stderr; debug tells each request to S3
+  Log          --log-level, or MILLRACE_LOG=debug|info|warning|error|off, to stderr; debug logs
+               each request to S3
   Exit status  0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C)";
 
-// By what people come for. Each group is in the order of a first session.
+// Groups follow the purposes of people. Each group is in the order of a first session.
 void AddCommands(const Command& app) {
   const Command store = app.Under("Store commands");
   AddLs(store);
@@ -61,12 +63,15 @@ void AddCommands(const Command& app) {
   AddEnv(help);
 }
 
-// Before and behind the command's name, as people write them.
-void AddS3OptionsToAll(const Command& root, S3Options* options) {
-  AddS3Options(root, options);
+// People write them before the command's name and behind it.
+void AddOptionsToAll(const Command& root, OutputOptions* output, S3Options* s3) {
+  AddOutputOptions(root, output);
+  AddS3Options(root, s3);
   for (const Command& command : root.Commands()) {
+    // Short options may be meant for the program.
+    AddOutputOptions(command, output, command.name() == "run" || command.name() == "compile-cache");
     const bool local = command.name() == "devstore" || command.name() == "compare" || command.name() == "top";
-    if (!local) AddS3Options(command, options);
+    if (!local) AddS3Options(command, s3);
   }
 }
 
@@ -90,10 +95,12 @@ int Main(int argc, char** argv) {
                    MILLRACE_VERSION);
   line.root().Footer(kFooter);
   AddCommands(line.root());
+  OutputOptions output;
   S3Options s3;
-  AddS3OptionsToAll(line.root(), &s3);
-  line.BeforeRun([&s3] {
-    absl::Status usage = AsUsage(CheckLogSetting());
+  AddOptionsToAll(line.root(), &output, &s3);
+  line.BeforeRun([&output, &s3] {
+    absl::Status usage = ApplyOutputOptions(output);
+    usage.Update(AsUsage(CheckLogSetting()));
     usage.Update(ApplyS3Options(s3));
     return ExitStatus("", usage);
   });
@@ -107,7 +114,7 @@ int main(int argc, char** argv) {
   try {
     const int code = millrace::cli::Main(argc, argv);
     if (code == millrace::cli::kOutputClosed) {
-      // As programs end that know nothing of all this; destructors have run.
+      // The process ends as a program without a handler does; destructors have run.
       std::signal(SIGPIPE, SIG_DFL);
       std::raise(SIGPIPE);
     }

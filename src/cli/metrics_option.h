@@ -18,7 +18,8 @@ void AddMetricsPort(const Command& command, std::string* value);
 /// Nullopt if it was not given; a usage error if it makes no sense.
 absl::StatusOr<std::optional<MetricsAddress>> TakeMetricsPort(const std::string& value);
 
-/// Serves them, and says on stderr where; null without an address. What `collect` reads must outlive the server.
+/// Serves them, and says on stderr where; null without an address. The objects that `collect` reads must outlive the
+/// server.
 absl::StatusOr<std::unique_ptr<MetricsServer>> ServeMetrics(const std::optional<MetricsAddress>& address,
                                                             MetricsServer::Collect collect);
 

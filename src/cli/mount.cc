@@ -126,7 +126,7 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
   return absl::OkStatus();
 }
 
-// Where the bytes of written files lie, on the disk of the cache unless another one is named.
+// Returns the place of the bytes of written files: on the disk of the cache unless another one is named.
 absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
   if (!flags.staging.empty()) return std::filesystem::absolute(flags.staging);
   if (!flags.cache.empty()) return std::filesystem::absolute(flags.cache);
@@ -193,12 +193,12 @@ absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
   return options;
 }
 
-/// The process that goes on in the background once the folder is mounted. The one that was started waits for it, so
-/// that what fails before is told on its stderr, by its exit status, and programs find the folder mounted after it.
+/// The process that continues in the background once the folder is mounted. The first process waits for it: errors
+/// before that appear on its stderr and in its exit status, and programs find the folder mounted when it has ended.
 class Background {
  public:
-  /// In the process that was started: the exit status, when the other one is ready or has ended. In the other one:
-  /// nullopt.
+  /// Returns the exit status in the process that was started, when the other one is ready or has ended. Returns nullopt
+  /// in the other process.
   absl::StatusOr<std::optional<int>> Enter() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "a pipe", "making it");
@@ -218,7 +218,7 @@ class Background {
     return got == 1 ? 0 : 1;  // it has said why
   }
 
-  /// Lets the other process go, and lets go of its terminal and folder.
+  /// Lets the first process end, and releases its terminal and folder.
   void Ready(const std::string& log) {
     if (!told_) return;
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -279,7 +279,7 @@ absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, co
                      requests.Collect(text);
                      if (through != nullptr) CollectCache(through->report(), flags.uri, text);
                    }));
-  // What is wrong with the address or the credentials is said now, and not to the first program that looks.
+  // A wrong address or wrong credentials are reported now, and not to the first program that looks.
   ASSIGN_OR_RETURN(const bool shows_anything, ShowsAnything(*from.store, AsFolder(from.prefix)));
   if (!shows_anything && !options.writable) {
     PrintError(
@@ -324,10 +324,11 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
 constexpr const char* kMountFooter =
     R"(Any program reads the objects below URI as files in DIR. With --writable, DIR is like a disk: programs make, change,
 remove and rename files, and a file becomes an object when the last program that writes it closes it. Until then its bytes
-lie in the folder --staging. A file that cannot become an object, since another machine has replaced the object, stays there:
-`millrace mount --recover` lists such files. Files that are read from their beginning are read ahead, and so are files that are opened in the order of their names, or in that of --order. A file that
-is open stays the version that was opened: if the object is replaced, reads fail with ESTALE.
-docs/mount.md says what holds, and what programs are told of errors.
+lie in the folder --staging. If another machine has replaced the object, the file cannot become an object, and stays there:
+`millrace mount --recover` lists such files. Files that are read from their beginning are read ahead, and so are files that
+are opened in the order of their names, or in that of --order. An open file stays the version that was opened. If the object
+is replaced, reads fail with ESTALE.
+docs/mount.md has the guarantees, and the errors that programs get.
 
 The command returns when DIR is mounted. `umount DIR`, `fusermount3 -u DIR` and SIGTERM end it.
 
@@ -355,19 +356,20 @@ void AddMount(Command app) {
            "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "
            "~/.cache/millrace]")
       .Called("DIR");
-  mount.Add("--staging-size", &flags->staging_size, "How much of the disk they may take [half of what is free]")
+  mount.Add("--staging-size", &flags->staging_size, "How much of the disk they may take [half of the free space]")
       .Called("SIZE");
   mount.AddFlag("--no-staging", &flags->no_staging,
                 "Keep nothing on a disk: programs write files from their beginning to their end, and do not read them "
                 "meanwhile");
   mount
       .Add("--publish-on-fsync", &flags->publish_on_fsync,
-           "Let fsync make an object of what is written so far, so often at most [only if it is appended to, each "
+           "Let fsync make an object of the bytes written so far, at most once in this time [only if it is appended "
+           "to, each "
            "second]")
       .Called("TIME");
   mount
       .Add("--write-back", &flags->write_back,
-           "Let close return at once: the file goes to the store so long after it was closed last [close waits for the "
+           "Let close return at once: the file goes to the store this long after its last close [close waits for the "
            "store]")
       .Called("TIME");
   mount.AddFlag("--recover", &flags->recover,
@@ -377,17 +379,17 @@ void AddMount(Command app) {
       .Called("TIME");
   mount
       .Add("--metadata-ttl", &flags->metadata_ttl,
-           "How long names, sizes and what does not exist are believed: a time, minimal or indefinite")
+           "How long names and sizes are believed, and also that a file does not exist: a time, minimal or indefinite")
       .ShowDefault()
       .Called("TIME");
-  const Option cache = mount.Add("--cache", &flags->cache, "Keep what is read in this folder").Called("DIR");
-  mount.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  const Option cache = mount.Add("--cache", &flags->cache, "Keep bytes that are read in this folder").Called("DIR");
+  mount.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]").Needs(cache);
   AddCacheTenant(mount, cache, &flags->cache_tenant);
   mount
       .Add("--order", &flags->order,
            "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it")
       .Called("FILE");
-  mount.Add("--memory", &flags->memory, "Budget for what is read ahead [half of the memory]");
+  mount.Add("--memory", &flags->memory, "Budget for bytes that are read ahead [half of the memory]");
   mount.Add("--log", &flags->log, "Append warnings of the process in the background to this file [nowhere]")
       .Called("FILE");
   AddMetricsPort(mount, &flags->metrics_port);

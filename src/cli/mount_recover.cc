@@ -26,7 +26,7 @@ absl::Status PrintLeftFiles(const std::string& folder) {
       text += fmt::format("  millrace cp {} {} && rm {}\n", ShellWord(file.path), ShellWord(file.record.uri),
                           ShellWord(file.path));
     } else {
-      text += fmt::format("  in part: what is not here is in the version {}; the bytes are in {}\n",
+      text += fmt::format("  in part: the missing bytes are in the version {}; the others are in {}\n",
                           Printable(file.record.base), Printable(file.path));
     }
   }

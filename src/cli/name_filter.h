@@ -16,7 +16,7 @@ struct NameFilter {
   std::string pattern;  // of the whole path below the source; wildcards cross '/'
 };
 
-/// In the order given.
+/// The filters in the order given.
 using NameFilters = std::vector<NameFilter>;
 
 /// Adds the options. The result tells the action of the command what was given.
@@ -28,6 +28,6 @@ bool IsWanted(const NameFilters& filters, std::string_view name);
 /// For the footer of such a command; a paragraph.
 inline constexpr const char* kFiltersHelp =
     "--exclude and --include take patterns of the whole path below the source, as 'aws s3' does: '*' matches any "
-    "characters, '/' too, and '?' and [a-z] one character. Of several patterns that match, the last one counts.";
+    "characters, '/' too, and '?' and [a-z] one character. If several patterns match, the last one counts.";
 
 }  // namespace millrace::cli

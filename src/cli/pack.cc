@@ -134,7 +134,7 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   return options;
 }
 
-// What was unpacked, and where; nothing for a source that needs it not.
+// The unpacked files, and their place; nothing for a source that needs no unpacking.
 struct UnpackedSource {
   std::unique_ptr<ScratchFolder> scratch;
   std::unique_ptr<UnpackedNames> names;
@@ -215,7 +215,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   return std::nullopt;
 }
 
-// Without what a Loader of the packed data set would leave out, if the source is one of images.
+// Leaves out the samples that a Loader of the packed data set would leave out, if the source is one of images.
 absl::StatusOr<ImageSamples::LeftOut> ChooseSamples(Runtime& runtime, const Dataset& source, PackOptions* options) {
   ASSIGN_OR_RETURN(const Subset all, InLabelsFile(runtime, source, MissingLabels::kRefuse));
   WantedFields wanted{.images = options->fields.empty(), .classes = options->fields.empty(), .names = {}};
@@ -308,7 +308,7 @@ absl::Status Explain(const absl::Status& status, const PackFlags& flags, const U
   }
   std::error_code ignored;  // what cannot be looked at is not spoken of
   if (unpacked.scratch && !std::filesystem::is_empty(unpacked.scratch->path(), ignored) && !ignored) {
-    message += fmt::format("; what was unpacked stays in {}: the same command uses it, and removes it at the end{}",
+    message += fmt::format("; unpacked files stay in {}: the same command uses it, and removes it at the end{}",
                            unpacked.scratch->path(),
                            absl::IsResourceExhausted(status) ? " (--scratch DIR unpacks elsewhere)" : "");
   }
@@ -348,8 +348,8 @@ void Warn(const PackReport& report) {
   }
   if (report.without_image > 0 && report.without_image < report.source_samples) {
     PrintError(
-        "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}': feed "
-        "will refuse them; remove or move their files, and pack again with --force\n",
+        "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}'. Feed will "
+        "refuse them: remove or move their files, and pack again with --force\n",
         report.without_image, Counted(report.source_samples, "sample"), report.without_image == 1 ? "has" : "have",
         Printable(report.first_without_image));
   }
@@ -377,7 +377,7 @@ std::string ToJson(const PackResult& result, double seconds) {
                   {"seconds", seconds}};
   line.Add("skipped", skipped).Add("incomplete_objects", report.incomplete_objects);
   line.Add("left_out", JsonObject{{"samples", result.left_out.samples}, {"why", result.left_out.sentence}});
-  return line.Add("passed_over", SkippedJson(result.passed_over)).Line();
+  return line.Add("passed_over", SkippedJson(result.passed_over)).Versioned("pack");
 }
 
 std::string ToText(const PackReport& report, const PackFlags& flags, double seconds) {
@@ -439,8 +439,9 @@ void AddPack(Command app) {
   auto flags = std::make_shared<PackFlags>();
   pack.Add("source", &flags->sources,
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
-           "or not) or Parquet files, a single one of these, or what matches a URI with * ** ? [a-z] {a,b} {000..123} "
-           "(in quotes); several are one data set. The last one is the destination: an empty folder or prefix, for "
+           "or not) or Parquet files, or a single one of these. A pattern with * ** ? [a-z] {a,b} {000..123} (in "
+           "quotes) stands for all that match. Several sources are one data set. The last one is the destination: an "
+           "empty folder or prefix, for "
            "shard-000000.tar and so on")
       .Required()
       .Called("... destination");
@@ -473,13 +474,14 @@ void AddPack(Command app) {
   pack.Add("--part", &flags->part,
            "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
            "last completes the data set");
-  pack.AddFlag("--skip-bad", &flags->skip_bad,
-               "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
-               "shard. It also leaves out files that are called images and begin as none. Without it the first such "
-               "sample ends the pack");
+  pack.AddFlag(
+      "--skip-bad", &flags->skip_bad,
+      "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
+      "shard. It also leaves out files with the name of an image that do not begin as one. Without it the first such "
+      "sample ends the pack");
   pack.Add(
       "--scratch", &flags->scratch,
-      "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; it needs room "
+      "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first. It needs room "
       "for their unpacked size, and is cleared at the end [the cache folder]");
   pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   AddPackTextOptions(pack, &flags->text);
@@ -494,8 +496,7 @@ void AddPack(Command app) {
       "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
       "the same bytes, on any number of machines.\n\n"
       "After an interrupt, a kill or an error the same command continues. Until all shards are written, the "
-      "destination "
-      "is not a data set yet. More: docs/pack.md\n\n"
+      "destination is not a data set yet. More: docs/pack.md\n\n"
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
       "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"

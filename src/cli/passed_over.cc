@@ -30,7 +30,7 @@ uint64_t TellPassedOver(const Location& location, const PassedOverOptions& optio
                KindText(file.kind), options.done);
     return absl::OkStatus();
   };
-  // Only a stop ends it early, and that is told by others.
+  // Only a stop ends it early, and others report that.
   ForEachOtherFile(folder, {.follow_links = options.follow_links, .stop = options.stop}, tell).IgnoreError();
   if (count > kNamed) {
     PrintError("millrace {}: {} of these kinds {} not {}\n", options.command, Counted(count - kNamed, "more file"),

@@ -33,6 +33,7 @@ struct RmFlags {
   std::vector<std::string> uris;
   NameFilters filters;
   bool recursive = false;
+  bool yes = false;
   bool dry_run = false;
   bool json = false;
 };
@@ -56,6 +57,24 @@ absl::Status CheckUsage(const RmFlags& flags) {
     return absl::InvalidArgumentError(
         fmt::format("{} is {}, not one object; add --recursive to remove everything in it", uri,
                     parsed.path.empty() ? "a whole bucket" : "a folder"));
+  }
+  return absl::OkStatus();
+}
+
+// A bucket that is named by mistake holds more than any prefix. A script must say that it means it, and a person is
+// asked. Nothing is removed before all answers are there.
+absl::Status ConfirmBuckets(const RmFlags& flags) {
+  if (flags.yes || flags.dry_run) return absl::OkStatus();
+  for (const std::string& uri : flags.uris) {
+    ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+    if (parsed.scheme != ParsedUri::Scheme::kS3 || !parsed.path.empty()) continue;
+    if (!AtTerminal()) {
+      return UsageError("{} is a whole bucket; add --yes to remove objects from all of it without a question", uri);
+    }
+    const char* const what = flags.filters.empty() ? "everything" : "all objects that the filters name";
+    if (!Confirm(fmt::format("Remove {} in the bucket {}?", what, uri))) {
+      return absl::CancelledError(fmt::format("{}: not confirmed; nothing was removed", uri));
+    }
   }
   return absl::OkStatus();
 }
@@ -91,7 +110,7 @@ class Sink {
 
  private:
   absl::Status Say(const std::string& uri, uint64_t size) const {
-    if (flags_.json) return WriteStdout(JsonObject{{"remove", uri}, {"size", size}}.Line());
+    if (flags_.json) return WriteStdout(JsonObject{{"remove", uri}, {"size", size}}.Versioned("rm"));
     return WriteStdout(fmt::format("would remove {}\n", Printable(uri)));
   }
 
@@ -154,7 +173,7 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   const std::string path = location.store->Uri(location.prefix);
   if (object.ok() && one_file && IsTemporaryName(std::string_view(path).substr(path.rfind('/') + 1)))
     return sink.TakeTemporary(path, object->size, path);
-  // Who may remove need not be allowed to read.
+  // A user who may remove need not be allowed to read.
   if (absl::IsPermissionDenied(object.status()) || absl::IsInvalidArgument(object.status())) {
     object = ObjectInfo{.key = location.prefix};
   }
@@ -171,7 +190,7 @@ absl::Status PrintRemoval(const RmFlags& flags, const BulkReport& report, uint64
         {"failed", failed + report.failed},
         {"seconds", seconds},
         {"dry_run",
-         flags.dry_run}}.Line());
+         flags.dry_run}}.Versioned("rm"));
   }
   if (report.objects == 0 && failed + report.failed > 0) return absl::OkStatus();  // what failed was said
   return WriteStdout(fmt::format("{} {}{}\n", flags.dry_run ? "would remove" : "removed",
@@ -220,20 +239,23 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
 }  // namespace
 
 void AddRm(Command app) {
-  const Command rm = app.AddCommand("rm", "Remove objects, without asking");
+  const Command rm = app.AddCommand("rm", "Remove objects; only a whole bucket needs a confirmation");
   auto flags = std::make_shared<RmFlags>();
   rm.Add("uri", &flags->uris, "Objects; patterns with * ** ? [a-z]; with --recursive prefixes and folders").Required();
-  rm.AddFlag("-r,--recursive", &flags->recursive, "Remove everything below, also in a whole bucket");
+  rm.AddFlag("-r,--recursive", &flags->recursive, "Remove everything below a prefix or a folder, or in a bucket");
+  rm.AddFlag("-y,--yes", &flags->yes, "Remove everything in a bucket without a question");
   rm.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be removed, and remove nothing");
   const auto filters = AddNameFilters(rm);
   rm.AddFlag("--json", &flags->json,
              R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
              R"({"remove", "size"} for each object before)");
   rm.Footer(
-      "What does not exist, and a pattern that matches nothing, is an error; the other objects are removed. '*' stays "
-      "within one folder, '**' does not; quote patterns, so that the shell leaves them alone. Folders of the "
-      "file system stay, and so does what lies behind links to folders; pipes, sockets, devices and broken links are "
-      "named. With --recursive, files that killed commands have left unfinished are removed, too.\n\n" +
+      "An object that does not exist is an error, and so is a pattern without a match. The other objects are removed. "
+      "'*' stays within one folder, '**' does not. Quote patterns, so that the shell leaves them alone. Folders of the "
+      "file system stay, and so do files behind links to folders. Pipes, sockets, devices and broken links stay, too, "
+      "and are named. --recursive also removes files that killed commands have left unfinished.\n\n"
+      "--recursive with a whole bucket (s3://bucket, without a prefix) asks first. Without a terminal it does nothing "
+      "unless --yes is given.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"
@@ -241,10 +263,12 @@ void AddRm(Command app) {
       "  millrace rm 's3://bucket/train/shard-*.tar' --dry-run\n"
       "  millrace rm 's3://bucket/**/*.tmp'\n"
       "  millrace rm --recursive s3://bucket/scratch\n"
+      "  millrace rm --recursive --yes s3://old-bucket\n"
       "  millrace rm --recursive s3://bucket/run-7 --exclude '*' --include 'logs/*' --dry-run");
   rm.Run([flags, filters] {
     flags->filters = filters();
     if (const absl::Status usage = CheckUsage(*flags); !usage.ok()) return Fail("rm", AsUsage(usage));
+    if (const absl::Status confirmed = ConfirmBuckets(*flags); !confirmed.ok()) return Fail("rm", confirmed);
     return ExitStatus("rm", Rm(*flags));
   });
 }

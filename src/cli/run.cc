@@ -196,7 +196,7 @@ absl::StatusOr<int> RunGroups(const RunFlags& flags) {
   if (flags.PrintsGroups()) {
     ASSIGN_OR_RETURN(std::vector<std::string> kept, KeptWords(flags));
     ASSIGN_OR_RETURN(const std::chrono::milliseconds grace, TakeMilliseconds("--grace", flags.grace));
-    // Else a pod would take what Kubernetes gives to others for its own.
+    // Without it, a pod would count the time that Kubernetes gives to others as its own.
     if (flags.print == "jobset" && !flags.Has("--grace")) kept.insert(kept.end(), {"--grace", flags.grace});
     ASSIGN_OR_RETURN(const std::string text,
                      AsUsage(GroupFile({.kind = flags.print,
@@ -236,7 +236,7 @@ absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
 constexpr const char* kRunFooter =
     R"(The command finds MILLRACE_ATTEMPT (1 for the first), MILLRACE_ATTEMPTS and MILLRACE_CHECKPOINT in its environment;
 millrace.Checkpoints() in a Python program uses the last one. SIGTERM, SIGINT and SIGHUP are passed on to the command,
-which is then not started again; its process group is killed after --grace. What a failed attempt leaves running is killed.
+which is then not started again; its process group is killed after --grace. Processes that a failed attempt leaves are killed.
 
 On EC2 the metadata service (IMDSv2) is asked every two seconds whether the instance will be interrupted, stopped for
 maintenance, or ended by its Auto Scaling group; SIGUSR1 or SIGUSR2 to `millrace run` says the same. The command then gets
@@ -244,16 +244,16 @@ a signal (--on-notice) and has until five seconds before the announced time to s
 --grace. A Python program that calls millrace.notice() gets no signal, unless --on-notice asks for one. It is not started
 again here: the exit status is then 75 (--requeue-exit), on which a scheduler can start the job on another machine.
 
-With --channel or --hyperparameter the command finds what SageMaker gives to a training program: the data of each channel
-in /opt/ml/input/data/NAME, the configuration files in /opt/ml/input/config, and the variables SM_CHANNEL_NAME, SM_HPS,
-SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies what is missing or has
-changed. With mode=FastFile nothing is copied: the folder is a file system that reads what the command reads. With mode=Pipe
+With --channel or --hyperparameter the command finds the files and variables that SageMaker gives to a training program. The
+data of each channel are in /opt/ml/input/data/NAME, and the configuration files in /opt/ml/input/config. The variables are
+SM_CHANNEL_NAME, SM_HPS, SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies files that are missing or have
+changed. With mode=FastFile nothing is copied: the folder is a file system that reads only the bytes that the command reads. With mode=Pipe
 the command reads each epoch from a pipe, NAME_0, NAME_1 and so on (docs/channels.md).
 
 With --group each host of a job runs the command of its own group, and all hosts end together (docs/groups.md).
 
-The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program, 124 if it hung
-and then exited with 0; 75 if it has to go on elsewhere.
+The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program. It is 124 if the
+attempt hung and then exited with 0, and 75 if the job has to continue elsewhere.
 
 Examples:
   millrace run --retries 3 -- python train.py
@@ -279,9 +279,8 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
       .ShowDefault()
       .Number(0, 1'000'000);
   run.Add("--on-exit", &flags->on_exit,
-          "Whether it is started again after some exits: code=2:exit, code=64..78:exit, reason=Hang*:retry; "
-          "repeatable, the "
-          "first that matches counts")
+          "End the job (exit) or start it again (retry) after some exits: code=2:exit, code=64..78:exit, "
+          "reason=Hang*:retry. Repeatable; the first that matches counts")
       .OneValueEach()
       .Called("CONDITION[,CONDITION]:ACTION");
   run.Add("--rules", &flags->rules,
@@ -289,9 +288,9 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
           "count unless there is --retries")
       .Called("FILE");
   run.Add("--hang-after", &flags->hang_after,
-          "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
+          "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for this time (10m, 90s)")
       .Called("TIME");
-  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after so long, all attempts together")
+  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after this time, all attempts together")
       .Called("TIME");
   run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
 }
@@ -299,8 +298,7 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
 void AddNoticeOptions(const Command& run, RunFlags* flags) {
   run.Add("--on-notice", &flags->on_notice,
           "The signal that it gets when this machine will go away, and on the advice to leave it; none: no signal "
-          "(default: "
-          "SIGTERM, and nothing on advice)")
+          "(default: SIGTERM, and nothing on advice)")
       .Called("SIGNAL");
   run.Add("--requeue-exit", &flags->requeue_exit, "The exit status that asks for another machine")
       .ShowDefault()
@@ -308,7 +306,7 @@ void AddNoticeOptions(const Command& run, RunFlags* flags) {
 }
 
 void AddRecordOptions(const Command& run, RunFlags* flags) {
-  run.Add("--journal", &flags->run.journal, "Add what happens to FILE, as lines of JSON").Called("FILE");
+  run.Add("--journal", &flags->run.journal, "Append the events of the run to FILE, as lines of JSON").Called("FILE");
   run.Add("--log-dir", &flags->run.supervisor.log_folder,
           "Keep the output of each attempt in a file of this folder, too")
       .Called("DIR");
@@ -320,7 +318,7 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--on-success", &flags->run.supervisor.on_success, "A shell command that runs once after success")
       .Called("COMMAND");
   run.Add("--on-end", &flags->run.supervisor.on_end,
-          "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
+          "A shell command that runs once after any end, with MILLRACE_OUTCOME and MILLRACE_STATUS in its environment")
       .Called("COMMAND");
   AddMetricsPort(run, &flags->metrics_port);
   run.Add("--metrics-file", &flags->metrics_file,
@@ -359,7 +357,7 @@ void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.Add("--group-token-file", &flags->token_file, "A file with a secret that all hosts have").Called("FILE");
   run.Add("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere")
       .ShowDefault();
-  run.Add("--group-lost", &flags->lost, "A host that is silent for so long is lost, and so is the coordinator")
+  run.Add("--group-lost", &flags->lost, "A host that is silent for this time is lost, and so is the coordinator")
       .ShowDefault()
       .Called("TIME");
   run.Add("--group-size", &flags->sizes,
@@ -375,11 +373,11 @@ void AddPrintOptions(const Command& run, RunFlags* flags) {
           "Run nothing: print the file that makes this run a job of spot instances, or of groups a job of Slurm or "
           "Kubernetes")
       .Words({"user-data", "spot-fleet", "iam-policy", "slurm-script", "jobset"});
-  run.AddFlag("--print-secrets", &flags->print_secrets, "With --print: also values that look like secrets");
-  run.Add(
-         "--ec2", &flags->ec2,
-         "What the spot fleet needs besides, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
-         "profile, fleet-role=ARN; and if wanted disk=GiB, security-group=, key-name=")
+  run.AddFlag("--print-secrets", &flags->print_secrets, "With --print: also print values that look like secrets");
+  run.Add("--ec2", &flags->ec2,
+          "Settings of the spot fleet, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
+          "profile, "
+          "fleet-role=ARN. Optional: disk=GiB, security-group=, key-name=")
       .OneValueEach()
       .Called("KEY=VALUE")
       .Below("For EC2 spot instances");
@@ -391,7 +389,8 @@ void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
   run.Add("command", &flags->run.supervisor.command, "The program and its arguments, behind '--'");
-  run.Add("--checkpoint", &flags->run.supervisor.checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT")
+  run.Add("--checkpoint", &flags->run.supervisor.checkpoint,
+          "URI of its checkpoints, which the command finds in MILLRACE_CHECKPOINT")
       .Called("URI");
   AddRestartOptions(run, flags.get());
   AddNoticeOptions(run, flags.get());
@@ -399,17 +398,17 @@ void AddRun(Command app) {
   AddGroupOptions(run, &flags->group);
   run.Add("--code", &flags->run.code.source,
           "A git repository, cloned before the first attempt; the command runs in it. With --checkpoint, later runs "
-          "take the "
-          "same commit")
+          "take the same commit")
       .Called("URL[@REF]");
   run.Add("--code-dir", &flags->run.code.folder, "The folder of the clone").ShowDefault().Called("DIR");
   run.Add("--channel", &flags->run.job.channels,
-          "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. After the URI may follow what "
-          "SageMaker's channels have: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
+          "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. Settings of "
+          "SageMaker's channels may follow the URI: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so "
+          "on")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
   run.Add("--hyperparameter", &flags->run.job.hyperparameters,
-          "Given to a Python script as --NAME VALUE, and told in SM_HPS and SM_HP_NAME; repeatable")
+          "Given to a Python script as --NAME VALUE, and in the variables SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
   run.Add("--hyperparameter-file", &flags->run.job.hyperparameter_files,
@@ -421,7 +420,7 @@ void AddRun(Command app) {
           "A JSON object of hyperparameters, {\"lr\": 0.1}; those of the options above come before it")
       .Called("FILE");
   run.AddFlag("--no-hyperparameter-args", &flags->run.job.no_arguments,
-              "Tell hyperparameters in variables only, and not also as arguments of a Python script (--lr 0.1)");
+              "Give hyperparameters in variables only, and not also as arguments of a Python script (--lr 0.1)");
   run.Add(
          "--job", &flags->run.job.request,
          "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
@@ -432,17 +431,15 @@ void AddRun(Command app) {
       .OneValueEach()
       .Called("ID=DIR");
   run.Add("--output", &flags->run.job.output,
-          "At the end, save what is in ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there")
+          "At the end, save ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there")
       .Called("URI");
-  run.Add(
-         "--sync-checkpoints", &flags->run.job.checkpoints,
-         "Keep what is in ROOT/checkpoints there, too: brought before the first attempt, sent while it runs and at the "
-         "end")
+  run.Add("--sync-checkpoints", &flags->run.job.checkpoints,
+          "Keep ROOT/checkpoints there, too: copied to this machine before the first attempt, and to the URI while it "
+          "runs and at the end")
       .Called("URI");
   run.Add("--lineage", &flags->run.job.lineage,
           "Add to FILE, as lines of JSON, which objects the channels hold, their order, the epochs that were read, the "
-          "commit of "
-          "--code, and what --output has saved")
+          "commit of --code, and the objects that --output has saved")
       .Called("FILE");
   run.Add("--root", &flags->run.job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
   run.Add("--hosts", &flags->run.job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
@@ -453,8 +450,8 @@ void AddRun(Command app) {
   run.Add("--current-host", &flags->run.job.current_host, "Which of them this is").Called("NAME");
   run.Add("--volume", &flags->volumes,
           "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
-          "does it, and is detached if the job has to go on elsewhere; also ,type=, ,wait= and ,dev= as its options; "
-          "repeatable")
+          "does it. It is detached if the job has to continue elsewhere. ,type=, ,wait= and ,dev= are the options of "
+          "that command. Repeatable")
       .OneValueEach()
       .Called("NAME=PATH[,create=SIZE]");
   AddPrintOptions(run, flags.get());

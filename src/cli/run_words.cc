@@ -32,7 +32,7 @@ const PrintRules& RulesOf(const std::string& print) {
       {"--hosts", "there are no names of hosts yet"},
       {"--instance-group", "there are no names of hosts yet"},
       {"--main-hosts", "say it as --group-size NAME=HOSTS"},
-      {"--group-token-file", "what is printed brings a secret of its own"},
+      {"--group-token-file", "the printed file brings a secret of its own"},
       {"--volume", "a volume can be at one host only"}};
   static const PrintRules kSpot{
       .said = {"--print", "--print-secrets", "--ec2", "--checkpoint", "--journal", "--log-dir", "--on-end"},
@@ -47,7 +47,7 @@ const PrintRules& RulesOf(const std::string& print) {
     PrintRules rules{
         .said = {"--print", "--print-secrets", "--group", "--group-size", "--group-port", "--job-name", "--image"},
         .refused = kOfGroups};
-    rules.refused["--coordinator"] = "what is printed says it, by the name of the job";
+    rules.refused["--coordinator"] = "the printed file says it, by the name of the job";
     return rules;
   }();
   return print == "slurm-script" ? kSlurm : print == "jobset" ? kJobset : kSpot;
@@ -61,7 +61,7 @@ absl::Status CheckSecrets(const RunFlags& flags) {
   for (const std::vector<std::string>& words : commands) {
     if (!HasSecret(words)) continue;
     return UsageError(
-        "--print {}: what is printed can be read by others, and a value looks like a secret: {}. Let the command read "
+        "--print {}: others can read the printed file, and a value looks like a secret: {}. Let the command read "
         "it from its environment, a file or a parameter of SSM; if it is no secret, add --print-secrets",
         flags.print, fmt::join(ShownCommand(words), " "));
   }

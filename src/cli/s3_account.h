@@ -9,7 +9,7 @@
 #include "s3/client.h"
 #include "s3/listings.h"
 
-/// What a store knows but objects: buckets, and unfinished uploads. Blocking.
+/// Questions to a store that are not about objects: buckets, and unfinished uploads. Blocking.
 
 namespace millrace::cli {
 

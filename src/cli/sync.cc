@@ -42,7 +42,7 @@ struct SyncFlags {
   bool json = false;
 };
 
-/// What was done, or with --dry-run said.
+/// The work that was done, or that --dry-run has announced.
 struct Done {
   BulkReport copied;
   BulkReport removed;
@@ -55,18 +55,18 @@ struct Done {
 absl::Status Say(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step) {
   const std::string target = to.store->Uri(step.key);
   if (step.kind == SyncStep::Kind::kRemove) {
-    if (flags.json) return WriteStdout(JsonObject{{"remove", target}, {"size", step.object->size}}.Line());
+    if (flags.json) return WriteStdout(JsonObject{{"remove", target}, {"size", step.object->size}}.Versioned("sync"));
     return WriteStdout(fmt::format("would remove {}\n", Printable(target)));
   }
   const std::string source = from.store->Uri(step.object->key);
   if (flags.json) {
     return WriteStdout(
-        JsonObject{{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}}.Line());
+        JsonObject{{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}}.Versioned("sync"));
   }
   return WriteStdout(fmt::format("would copy {} to {} ({})\n", Printable(source), Printable(target), step.why));
 }
 
-// What the run would refuse is an error here, too.
+// A step that the run would refuse is an error here, too.
 absl::Status Announce(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step,
                       Done* done) {
   const bool removes = step.kind == SyncStep::Kind::kRemove;
@@ -96,7 +96,7 @@ absl::Status Take(const SyncFlags& flags, const Location& from, const Location& 
   return absl::OkStatus();
 }
 
-// With --delete, once it is known what the source has.
+// Runs with --delete, once the objects of the source are known.
 void RemoveForeignIndexes(const Location& to, const IndexCarrier& indexes, Done* done) {
   for (const ObjectInfo& index : done->only_there) {
     if (Interrupted() || indexes.SourceHas(std::string_view(index.key).substr(to.prefix.size()))) continue;
@@ -120,7 +120,7 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
         {"seconds", seconds},
         {"unchanged", done.unchanged},
         {"dry_run",
-         flags.dry_run}}.Line());
+         flags.dry_run}}.Versioned("sync"));
   }
   return WriteStdout(fmt::format("{}{}, {}, removed {}, unchanged {}, in {:.1f} s\n",
                                  flags.dry_run ? "would have " : "", CopiedText(done.copied, done.indexes),
@@ -161,7 +161,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   absl::Status status = CompareFolders(
       from, to, options, [&](const SyncStep& step) { return Take(flags, from, to, step, job, indexes, &done); });
   if (absl::IsAborted(status)) return status;
-  // What has begun is finished and told, also if a listing failed.
+  // Steps that have begun are finished and reported, also if a listing failed.
   auto [copied, removed] = job.Finish();
   if (!flags.dry_run) {
     done.copied = std::move(copied);
@@ -182,25 +182,26 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   if (!absl::IsCancelled(status)) RETURN_IF_ERROR(status);  // else the report says why
   if (Interrupted()) {
     if (flags.dry_run) return absl::CancelledError("interrupted; nothing was copied or removed (--dry-run)");
-    return absl::CancelledError(fmt::format("interrupted; copied {} until then; the same command goes on with the rest",
-                                            Counted(done.copied.objects, "object")));
+    return absl::CancelledError(
+        fmt::format("interrupted; copied {} until then; the same command continues with the rest",
+                    Counted(done.copied.objects, "object")));
   }
   return done.copied.failed == 0 && done.removed.failed == 0;
 }
 
 constexpr const char* kSyncFooter =
-    R"(Copies what the target lacks, and what differs in size or is newer in the source, as 'aws s3 sync' does. S3 keeps
-the time of an object in whole seconds, so with a bucket on either side whole seconds are compared: what is replaced by
-something of the same size in the second of its upload is not seen. Each object appears whole or not at all; after an
-interruption the same command goes on with the rest. Between buckets of one store the store itself copies, with type and
-metadata. Other objects of S3 are verified against the checksum that the store keeps, and the report says how many
-have none; files have none either, and are not counted. Pipes, sockets, devices, and links that lead nowhere or back
-are not copied, but named. Files that are replaced keep their permissions. The index of a data set comes along with the
-ETags of the copies, so that nothing is read again.
+    R"(Copies objects that the target lacks, that differ in size, or that are newer in the source, as 'aws s3 sync' does. S3
+keeps the time of an object in whole seconds, so with a bucket on either side whole seconds are compared. If an object is
+replaced by one of the same size in the second of its upload, that is not noticed. Each object appears whole or not at all.
+After an interruption the same command continues with the rest. Between buckets of one store the store itself copies, with
+type and metadata. Other objects of S3 are verified against the checksum that the store keeps. The report counts objects
+without a checksum; files do not have one and are not counted. Pipes, sockets, devices, and links that lead nowhere or back
+are not copied, but named. Files that are replaced keep their permissions. The index of a data set is copied with the ETags
+of the copies, so that nothing is read again.
 
 --exclude and --include take patterns of the whole path below the source, as 'aws s3 sync' does: '*' matches any
-characters, '/' too, and '?' and [a-z] one character. Of several patterns that match, the last one counts; what is excluded is
-not removed by --delete either.
+characters, '/' too, and '?' and [a-z] one character. If several patterns match, the last one counts. --delete
+does not remove excluded objects either.
 
 Examples:
   millrace sync /data/train s3://bucket/train
@@ -212,11 +213,11 @@ Examples:
 
 void AddSync(Command app) {
   const Command sync =
-      app.AddCommand("sync", "Make one place like another: copy what is missing, newer or of another size");
+      app.AddCommand("sync", "Make one place like another: copy objects that are missing, newer or changed");
   auto flags = std::make_shared<SyncFlags>();
   sync.Add("source", &flags->source, "A prefix or folder").Required();
   sync.Add("target", &flags->target, "A prefix or folder").Required();
-  sync.AddFlag("--delete", &flags->remove, "Remove from the target what the source does not have");
+  sync.AddFlag("--delete", &flags->remove, "Remove objects from the target that the source does not have");
   sync.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be done, and do nothing");
   const auto filters = AddNameFilters(sync);
   sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");

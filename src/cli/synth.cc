@@ -58,7 +58,7 @@ absl::Status Synth(const SynthFlags& flags) {
                             {"bytes", made->bytes},
                             {"classes", std::min(flags.classes, flags.count)},
                             {"seconds", seconds}};
-    return WriteStdout(report.Line());
+    return WriteStdout(report.Versioned("synth"));
   }
   return WriteStdout(
       fmt::format("{}, {}, in {:.1f} s\n", Counted(flags.count, "image"), FormatSize(made->bytes), seconds));
@@ -80,9 +80,8 @@ void AddSynth(Command app) {
   synth.AddFlag("--json", &flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
   synth.Footer(
       "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer if --kb asks for less than "
-      "quality 30 needs). Image N belongs to class N modulo the number of classes; the folders sort in the order of "
-      "the "
-      "classes.\n\n"
+      "quality 30 needs). Image N belongs to class N modulo the number of classes; the folders sort in the order "
+      "of the classes.\n\n"
       "Examples:\n"
       "  millrace synth /tmp/photos --count 1000\n"
       "  millrace synth s3://bucket/raw --count 20000 --kb 115 --seed 1 --classes 100");

@@ -66,7 +66,7 @@ class Top {
       const TopProcess process(flags_.addresses[i], before[i], now[i]);
       any = any || process.status().ok();
       if (!process.status().ok()) all_fail = process.status();
-      text += flags_.json ? process.JsonText() + '\n' : process.Text();
+      text += flags_.json ? process.JsonText() : process.Text();
     }
     if (!any && once) return all_fail;
     return WriteStdout(text);

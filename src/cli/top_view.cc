@@ -22,7 +22,7 @@ std::string ShownCount(double count) {
   return fmt::format("{:.{}f}", count, count >= 100 || count == 0 ? 0 : 1);
 }
 
-/// Who waits for what, the largest first: "decode 61 %, first byte 3 %".
+/// The shares of the causes of waiting, the largest first: "decode 61 %, first byte 3 %".
 std::string ShownStalls(const std::map<std::string, double>& shares) {
   std::vector<std::pair<double, std::string>> sorted;
   for (const auto& [cause, share] : shares) sorted.emplace_back(share, cause);
@@ -173,7 +173,7 @@ std::string TopProcess::Text() const {
 
 std::string TopProcess::JsonText() const {
   JsonObject json{{"address", name_}};
-  if (!status_.ok()) return json.Add("error", ToStd(status_.message())).text();
+  if (!status_.ok()) return json.Add("error", ToStd(status_.message())).Versioned("top");
   JsonArray loaders;
   for (const Loader& loader : loaders_) {
     JsonObject stalls;
@@ -198,7 +198,7 @@ std::string TopProcess::JsonText() const {
       .Add("store_bytes_per_second", Rate("millrace_store_read_bytes_total"))
       .Add("store_requests_per_second", Rate("millrace_store_requests_total"))
       .Add("store_retries_per_second", Rate("millrace_store_retries_total"));
-  return json.text();
+  return json.Versioned("top");
 }
 
 }  // namespace millrace::cli

@@ -11,13 +11,13 @@
 
 namespace millrace::cli {
 
-/// What one process told at one time.
+/// The metrics of one process at one time.
 struct TopPage {
   double at = 0;  // seconds, by any clock
   absl::StatusOr<std::vector<MetricSample>> samples = std::vector<MetricSample>();
 };
 
-/// What a process does, from two of its pages: rates between them. Pure.
+/// The activity of a process, from two of its pages: rates between them. Pure.
 class TopProcess {
  public:
   struct Loader {
@@ -53,7 +53,7 @@ class TopProcess {
   static double Sum(const std::vector<MetricSample>& samples, std::string_view name, const Labels& labels);
   bool Has(std::string_view name) const;
   double Now(std::string_view name, const Labels& labels = {}) const { return Sum(now_, name, labels); }
-  /// Of a counter; 0 if the process was started again between the pages.
+  /// The rate of a counter; 0 if the process was started again between the pages.
   double Rate(std::string_view name, const Labels& labels = {}) const;
   /// The values of a label, over all samples of that name.
   std::vector<std::string> Values(std::string_view name, const std::string& label) const;

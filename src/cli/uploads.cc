@@ -32,14 +32,15 @@ struct UploadsFlags {
   bool json = false;
 };
 
-/// Which uploads are meant.
+/// The uploads that the command line means.
 struct UploadChoice {
   std::string bucket;
   std::string prefix;  // the key of one object, or what lies below it
   std::optional<std::string> id;
   absl::Time begun_before = absl::InfiniteFuture();
 
-  // Of the object of that name or of one below it, as those of `rm --recursive`: "run-1" is not about "run-10".
+  // Returns true for uploads of the object of that name, or of one below it, as `rm --recursive` does: "run-1" does not
+  // include "run-10".
   bool Has(const UnfinishedUpload& upload) const {
     const bool below = upload.key == prefix || upload.key.starts_with(AsFolder(prefix));
     if (!below || (id && upload.upload_id != *id)) return false;
@@ -91,7 +92,7 @@ absl::Status LsUploads(const UploadsFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<S3Client> client, ConnectS3(runtime));
   return ForEachUpload(*client, choice.bucket, choice.prefix, [&](const UnfinishedUpload& upload) {
     if (!choice.Has(upload)) return absl::OkStatus();
-    if (flags.json) return WriteStdout(ToJson(upload).Line());
+    if (flags.json) return WriteStdout(ToJson(upload).Versioned("uploads.ls"));
     return WriteStdout(
         fmt::format("{} {} {}\n", ListedTime(upload.begun_ms), Printable(upload.upload_id), Printable(upload.key)));
   });
@@ -120,7 +121,7 @@ void AbortAll(S3Client& client, const std::string& bucket, const std::vector<Unf
 }
 
 absl::Status Announce(const UploadsFlags& flags, const std::string& bucket, const UnfinishedUpload& upload) {
-  if (flags.json) return WriteStdout(ToJson(upload).Line());
+  if (flags.json) return WriteStdout(ToJson(upload).Versioned("uploads.abort"));
   return WriteStdout(fmt::format(
       "would abort the upload of {}, begun {}: {}\n", Printable(fmt::format("s3://{}/{}", bucket, upload.key)),
       upload.begun_ms == 0 ? "at an unknown time" : ListedTime(upload.begun_ms), Printable(upload.upload_id)));
@@ -169,7 +170,8 @@ absl::StatusOr<bool> AbortUploads(const UploadsFlags& flags) {
   FailEach("uploads", aborted.failures, aborted.failed);
   if (flags.json) {
     RETURN_IF_ERROR(WriteStdout(
-        JsonObject{{"aborted", aborted.uploads}, {"failed", aborted.failed}, {"dry_run", flags.dry_run}}.Line()));
+        JsonObject{{"aborted", aborted.uploads}, {"failed", aborted.failed}, {"dry_run", flags.dry_run}}.Versioned(
+            "uploads.abort")));
   } else {
     RETURN_IF_ERROR(WriteStdout(
         fmt::format("{} {}\n", flags.dry_run ? "would abort" : "aborted", Counted(aborted.uploads, "upload"))));
@@ -181,7 +183,7 @@ void AddUploadsLs(Command uploads) {
   const Command ls = uploads.AddCommand("ls", "List unfinished uploads");
   auto flags = std::make_shared<UploadsFlags>();
   ls.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
-  ls.Add("--older-than", &flags->older_than, "Uploads that were begun at least so long ago: 90s, 30m, 12h, 7d")
+  ls.Add("--older-than", &flags->older_than, "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d")
       .Called("AGE");
   ls.AddFlag("--json", &flags->json, R"(One JSON object a line: {"key", "upload_id", "begun"})");
   ls.Footer(
@@ -198,7 +200,7 @@ void AddUploadsAbort(Command uploads) {
   abort.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
   abort
       .Add("--older-than", &flags->older_than,
-           "Uploads that were begun at least so long ago: 90s, 30m, 12h, 7d; 0s: all")
+           "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d; 0s: all")
       .Called("AGE");
   abort.Add("--id", &flags->id, "The upload with this id").Called("ID");
   abort.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be aborted, and abort nothing");

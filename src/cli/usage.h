@@ -29,7 +29,7 @@ absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, c
 /// The same in milliseconds, rounded up.
 absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text);
 
-/// What `--outage-limit SECONDS` was given, for Stores; a usage error if it is not 0 to a week.
+/// Converts the value of `--outage-limit SECONDS` for Stores; a usage error if it is not 0 to a week.
 constexpr double kOutageLimitSeconds = 600;
 constexpr const char* kOutageLimitHelp =
     "Seconds to wait for S3 if it has answered before and stops; 0: fail after some attempts";

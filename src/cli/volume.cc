@@ -38,7 +38,8 @@ absl::Status Move(const VolumeCommandFlags& flags) {
   ASSIGN_OR_RETURN(const VolumeHere here, BringVolume(options, SayVolume));
   if (!flags.json) return absl::OkStatus();
   return WriteStdout(
-      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", options.path}}.Line());
+      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", options.path}}
+          .Versioned("volume.move"));
 }
 
 absl::Status DetachHere(const VolumeCommandFlags& flags) {
@@ -79,7 +80,7 @@ absl::Status PrintVolume(const Ec2Volume& volume, bool json) {
         {"state", volume.state},
         {"gib", volume.size_gib},
         {"instance", instance},
-        {"serves", serves}}.Line());
+        {"serves", serves}}.Versioned("volume.ls"));
   }
   return WriteStdout(
       Printable(fmt::format("{}  {}  {}  {} GiB  {}{}{}", name, volume.id, volume.zone, volume.size_gib, volume.state,
@@ -92,7 +93,7 @@ absl::Status PrintSnapshot(const Ec2Snapshot& snapshot, bool json) {
   if (json) {
     return WriteStdout(
         JsonObject{{"name", name}, {"snapshot", snapshot.id}, {"of", snapshot.volume}, {"state", snapshot.state}}
-            .Line());
+            .Versioned("volume.ls"));
   }
   return WriteStdout(Printable(fmt::format("{}  {} of {}  {} {}", name, snapshot.id, snapshot.volume, snapshot.state,
                                            snapshot.progress)) +
@@ -110,12 +111,13 @@ absl::Status List(const VolumeCommandFlags& flags) {
 }
 
 constexpr const char* kVolumeFooter =
-    R"(A volume of EBS can be attached only in its own availability zone. `move` makes it follow the job: a snapshot, a volume of
-it in this zone, and the mount; the older volume and the snapshot are deleted when the new one is mounted. If `move` is
-killed, run it again, here or on another instance: it goes on where it was, and nothing is lost or left over.
+    R"(A volume of EBS can be attached only in its own availability zone. `move` makes it follow the job: it makes a
+snapshot, makes a volume of it in this zone, and mounts that. The older volume and the snapshot are deleted when the new one
+is mounted. If `move` is
+killed, run it again, here or on another instance: it continues where it was, and nothing is lost or left over.
 
-The volume is the one with the tag millrace:volume=NAME; tag a volume of yours to have it moved. docs/volumes.md lists the
-permissions, and what a volume costs while it is moved.
+The volume is the one with the tag millrace:volume=NAME. Tag a volume of yours to have it moved. docs/volumes.md lists the
+permissions, and the costs of a volume while it is moved.
 
 Examples:
   millrace volume move run-7 /data --create 500GiB     on each instance of the job, when it boots
@@ -188,7 +190,7 @@ void AddVolume(Command app) {
   move.Add("--type", &flags->volume.options.type, "The type of one that is made").ShowDefault();
   move.Add("--wait", &flags->volume.wait, "How long to wait for another instance that has it").ShowDefault();
   AddDev(move, &flags->volume.options);
-  move.AddFlag("--json", &flags->json, "Print what was mounted, as JSON");
+  move.AddFlag("--json", &flags->json, "Print the mounted volume, as JSON");
   AddAction(move, flags, Move);
 
   const Command detach = volume.AddCommand("detach", "Unmount it and detach it from this instance");

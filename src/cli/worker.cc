@@ -26,12 +26,12 @@ namespace {
 
 constexpr const char* kWorkerFooter =
     R"(A worker decodes for trainers on other machines, or beside it: `millrace feed --workers`, and millrace.Loader with
-workers=[...]. It keeps no state: kill it at any time, and trainers go on without it, with the same batches in the same order.
+workers=[...]. It keeps no state: kill it at any time, and trainers continue without it, with the same batches in the same order.
 
-Whoever reaches a worker reads with its credentials. On an address that other machines reach it reads only below the URIs
-of --allow, and asks trainers for a certificate of its own authority (--tls, the files ca.crt, tls.crt and tls.key of a
-folder) or for a secret (--token-file, the same file for trainers). Without --tls neither the secret nor the batches are
-encrypted: keep worker and trainers in a network of your own.
+Everybody who reaches a worker reads with its credentials. On an address that other machines reach, it reads only below the
+URIs of --allow. There it asks trainers for a certificate of its own authority, or for a secret. The folder of
+--tls has the files ca.crt, tls.crt and tls.key. The file of --token-file has the secret; trainers use the same file. Without
+--tls neither the secret nor the batches are encrypted: keep worker and trainers in a network of your own.
 
 Examples:
   millrace worker --listen 127.0.0.1:7070
@@ -126,9 +126,10 @@ void AddWorker(Command app) {
   command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
-  flags->cache.AddTo(command,
-                     "Keep what is read in this folder, or in memory (part of --memory), for later epochs and other "
-                     "trainers");
+  flags->cache.AddTo(
+      command,
+      "Keep bytes that are read in this folder, or in memory (part of --memory), for later epochs and other "
+      "trainers");
   AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] { return ExitStatus("worker", Serve(*flags)); });

@@ -13,8 +13,8 @@ namespace millrace::cli {
 
 void AddWorkersOptions(const Command& command, WorkersFlags* flags) {
   const Option workers = command.Add("--workers", &flags->workers,
-                                     "Workers that decode, HOST:PORT,HOST:PORT... (millrace worker), or where they are "
-                                     "to be found (docs/service.md); without one, this process goes on");
+                                     "Workers that decode, HOST:PORT,HOST:PORT... (millrace worker), or the place that "
+                                     "lists them (docs/service.md). Without a worker, this process decodes");
   command.Add("--worker-token-file", &flags->token_file, "A file with the secret of the workers").Needs(workers);
   const Option tls = command
                          .Add("--worker-tls", &flags->tls,
@@ -26,8 +26,7 @@ void AddWorkersOptions(const Command& command, WorkersFlags* flags) {
       .Needs(tls);
   command
       .Add("--streams", &flags->streams,
-           "Parts of each batch that different workers may decode [as many as there are workers; 16 where they come "
-           "and go]")
+           "Parts of each batch that different workers may decode [the number of workers; 16 if they come and go]")
       .Needs(workers)
       .Number(1, ServiceOptions::kMaxStreams);
   command

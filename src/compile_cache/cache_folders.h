@@ -8,11 +8,12 @@
 
 #include "base/status.h"
 
-/// The folders in which compilers keep what they have made, and which files in them are worth sharing.
+/// Compilers keep what they have made in folders. This header finds the folders, and which files in them are worth
+/// sharing.
 
 namespace millrace {
 
-/// The folder of one compiler.
+/// Describes the folder of one compiler.
 struct CacheFolder {
   std::string name;  // "inductor", "triton", "jax", "neuron"; "jax-HASH" of what only hosts with the same path can use
   std::string path;  // absolute
@@ -20,24 +21,24 @@ struct CacheFolder {
 
 struct CacheFolders {
   std::vector<CacheFolder> folders;
-  std::map<std::string, std::string> variables;  // that tell compilers of them
+  std::map<std::string, std::string> variables;  // that pass these folders to compilers
   std::vector<std::string> left_alone;           // clauses: caches that are not brought to all hosts, and why
 };
 
-/// Looks a variable up; "" if it is not set.
+/// Looks a variable up; returns "" if it is not set.
 using LookUpVariable = std::function<std::string(const std::string& name)>;
 
-/// A folder below `root` for each compiler: TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, JAX_COMPILATION_CACHE_DIR,
-/// NEURON_COMPILE_CACHE_URL. What the user has set stays (for Neuron, `--cache_dir` in NEURON_CC_FLAGS comes before the
-/// variable); a cache that he keeps elsewhere than in a folder is left alone.
+/// Chooses a folder below `root` for each compiler: TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR,
+/// JAX_COMPILATION_CACHE_DIR, NEURON_COMPILE_CACHE_URL. Settings of the user stay (for Neuron, `--cache_dir` in
+/// NEURON_CC_FLAGS comes before the variable). A cache that the user keeps elsewhere than in a folder is left alone.
 /// JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES=none keeps paths of this machine out of JAX's keys. If the user has set it
 /// otherwise, each path has a JAX cache of its own.
 CacheFolders ChooseCacheFolders(const std::string& root, const LookUpVariable& variable);
 
-/// A file in a folder of a compiler.
+/// Describes a file in a folder of a compiler.
 struct FoundFile {
   std::string path;  // as CachedFile has it
-  std::string file;  // where it lies
+  std::string file;  // its place on the disk
   uint64_t bytes = 0;
   int64_t modified_ns = 0;  // since 1970
 
@@ -49,13 +50,13 @@ struct FoundFiles {
   bool compiling = false;        // a compiler is known to be at work: a Neuron module is not done
 };
 
-/// The files of all folders that may be shared. Not: locks and temporary files; the times of use that JAX keeps;
-/// modules of Neuron that are not done or failed, so that failures stay on the machine where they happened; symbolic
-/// links; names that JSON cannot hold. Folders that do not exist are empty. Errors of the file system leave out what
-/// they hit, since compilers remove files at any time.
+/// Returns the files of all folders that may be shared. These are left out: locks and temporary files, the times of use
+/// that JAX keeps, symbolic links, and names that JSON cannot hold. Modules of Neuron that are not done or failed are
+/// left out, too, so that failures stay on the machine where they happened. Folders that do not exist are empty. An
+/// error of the file system leaves out the file that it concerns, since compilers remove files at any time.
 FoundFiles FindCacheFiles(const std::vector<CacheFolder>& folders);
 
-/// Where the file of a CachedFile belongs; "" if none of the folders has its cache.
+/// Returns the place of a CachedFile; "" if none of the folders has its cache.
 std::string PlaceOfCachedFile(const std::vector<CacheFolder>& folders, const std::string& path);
 
 }  // namespace millrace

@@ -50,7 +50,7 @@ class Host {
  public:
   explicit Host(const std::string& name, Milliseconds limit = Milliseconds(600'000))
       : start({.lease = LeaseOf(name), .about = "about", .limit = limit}) {}
-  /// Until it waits or is done. Returns how many steps that took.
+  /// Runs until it waits or is done. Returns how many steps that took.
   void Go(FakeDocument& document, Milliseconds now) {
     if (start.next() == StartProtocol::Step::kWait) start.OnWaited();
     while (start.next() == StartProtocol::Step::kRead || start.next() == StartProtocol::Step::kWrite) {

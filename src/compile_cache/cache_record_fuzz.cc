@@ -1,5 +1,5 @@
-// Any bytes as the record of a compile cache: no crash, and what is accepted leads nowhere but below the folders of the
-// compilers and says the same when it is written and read again.
+// Takes any bytes as the record of a compile cache: there is no crash. Paths of an accepted record lead nowhere but
+// below the folders of the compilers, and it stays the same when it is written and read again.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -41,7 +41,7 @@ constexpr int kFetchThreads = 16;         // of such: 64 MiB in memory at most
 constexpr Milliseconds kMaxPoll{2000};
 constexpr Milliseconds kOrphanAge = std::chrono::hours(24);  // longer than any upload takes
 
-/// SHA-256 and CRC32C of bytes as they come.
+/// Makes SHA-256 and CRC32C of bytes as they come.
 class CacheDigest {
  public:
   void Update(ByteSpan bytes) {
@@ -49,7 +49,7 @@ class CacheDigest {
     crc32c_ = Crc32c(bytes, crc32c_);
     bytes_ += bytes.size();
   }
-  /// Once, last.
+  /// Call it once, last.
   void Tell(CachedFile* file) {
     file->bytes = bytes_;
     file->sha256 = HexEncode(sha256_.Finish());
@@ -84,7 +84,7 @@ bool IsSame(const CachedFile& file, const std::string& place) {
   return HashFile(place, &there).ok() && there.sha256 == file.sha256;
 }
 
-// Whether the object is at fault, and not the way to it.
+// Returns true if the object is at fault, and not the way to it.
 bool IsRefused(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
          absl::IsFailedPrecondition(status);

@@ -23,14 +23,14 @@ struct CompileCacheOptions {
   uint64_t max_bytes = uint64_t{10} << 30;
   std::chrono::milliseconds wait{10 * 60 * 1000};  // for another host that compiles
   std::chrono::milliseconds term{60 * 1000};       // of the lease
-  /// Told what happens, one sentence each, without its end; on the thread that calls.
+  /// Gets each event as one sentence, without its end, on the thread that calls.
   std::function<void(const std::string&)> journal;
 };
 
-/// What compilers have made for one key, in a store: the record `URI/KEY/RECORD` and objects named by the SHA-256 of
-/// their bytes (docs/compile-cache.md). Nothing is placed in a folder of a compiler unless its bytes are those of the
-/// record. Blocking; not thread-safe; the Stores and the budget must outlive it. Calls that take a token return
-/// Cancelled soon after a stop is requested.
+/// Keeps the files that compilers have made for one key, in a store. They are the record `URI/KEY/RECORD`, and objects
+/// named by the SHA-256 of their bytes (docs/compile-cache.md). A file is placed in a folder of a compiler only if its
+/// bytes are those of the record. Blocking; not thread-safe; the Stores and the budget must outlive it. Calls that take
+/// a token return Cancelled soon after a stop is requested.
 class CompileCache {
  public:
   /// `location` is that of the URI.
@@ -39,18 +39,18 @@ class CompileCache {
   /// Waits while another host compiles, or becomes the host that compiles; then brings what is cached. After an error
   /// nothing is known of the store, and the folders are as sound as they were.
   absl::Status Start(const std::stop_token& stop);
-  /// Whether this host is the one that compiles.
+  /// Returns true if this host is the one that compiles.
   bool holds_lease() const { return holds_lease_; }
   /// Makes the lease last for another term. FailedPrecondition if another host has taken it.
   absl::Status Renew(const std::stop_token& stop);
 
-  /// The files of the folders that are new since Start (if nothing was cached then: all), as of now.
+  /// Finds the files of the folders that are new since Start (if nothing was cached then: all), as of now.
   FoundFiles FindNew() const;
   /// Stores new files that did not change after `latest_ns` (since 1970), gives the lease back, evicts what is above
   /// the bound. Renews the lease meanwhile. With `sweeps` also removes objects that killed hosts have left. Files that
   /// change while they are read are left for the next time.
   absl::Status Publish(const FoundFiles& found, int64_t latest_ns, bool sweeps, const std::stop_token& stop);
-  /// Gives the lease back without telling that anything was compiled: the next host is to try.
+  /// Gives the lease back without a report that anything was compiled: the next host is to try.
   absl::Status GiveBack(const std::stop_token& stop);
 
  private:

@@ -133,7 +133,7 @@ class Machine {
   CompileCache cache;
 };
 
-// Of more than one piece, of none, and one that is there twice.
+// Files of more than one piece, of no piece, and one that is there twice.
 Files SomeFiles() {
   return {{"inductor/fxgraph/k/a", "graph"}, {"inductor/ab/kernel.so", SeededBytes(9 << 20, 1)},
           {"jax/empty-cache", ""},           {"jax/graph-cache", "graph"},
@@ -150,7 +150,7 @@ std::vector<std::string> ObjectsOf(ObjectStore& store) {
   return keys;
 }
 
-// What one machine compiles another one finds, whatever the store is.
+// Files that one machine compiles are found by another one, whatever the store is.
 void Share(ObjectStore& store) {
   Machine first(store);
   ASSERT_TRUE(first.cache.Start({}).ok());

@@ -34,7 +34,7 @@ IndexParts::IndexParts(Stores& stores, const DatasetPlace& data, const std::stri
       stop_(std::move(stop)),
       home_(home) {}
 
-// The ends of keys that begin so. None if the store may not be listed.
+// Returns the ends of keys that begin with `prefix`. Empty if the store may not be listed.
 absl::StatusOr<std::vector<std::string>> IndexParts::Hashes(ObjectStore& store, const std::string& prefix) {
   std::vector<std::string> hashes;
   const absl::Status listed = ForEachPage(
@@ -112,6 +112,7 @@ absl::Status IndexParts::Keep(std::string_view index, bool for_others) {
     return Annotate(kept, "the parts of an index lie beside the data, where the other machines find them");
   }
   ASSIGN_OR_RETURN(const Location cache, MakeArtifactCache(stores_, cache_folder_));
+  kept_here_ = home_ != ArtifactHome::kCache;
   return PutBlocking(*cache.store, cache.Key(stem_ + hash), AsBytes(index), put).status();
 }
 

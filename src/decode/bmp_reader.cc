@@ -23,7 +23,7 @@ absl::Status BmpDamaged(std::string_view why) {
   return absl::DataLossError(fmt::format("the BMP is damaged: {}", why));
 }
 
-/// One colour of pixels of 16 or 32 bits.
+/// Describes one colour of pixels of 16 or 32 bits.
 struct BitField {
   uint32_t mask = 0;
   int shift = 0;
@@ -99,7 +99,7 @@ absl::Status BmpReader::ReadPalette(uint64_t at, uint32_t entry_bytes, uint32_t 
   return absl::OkStatus();
 }
 
-// True if the masks put the colours of 24 bits where they are without masks.
+// Returns true if the masks put the colours of 24 bits where they are without masks.
 bool BmpReader::HasUsualMasks() const {
   constexpr uint64_t kMasksAt = kFileHead + kInfoHead;
   return Has(kMasksAt, kMaskBytes) && Number(kMasksAt, 4) == 0xff0000 && Number(kMasksAt + 4, 4) == 0xff00 &&
@@ -124,7 +124,7 @@ absl::Status BmpReader::ReadFields(uint64_t at, uint32_t compression) {
   return absl::OkStatus();
 }
 
-// Where Pillow looks for pixels if the file says 0, or names the palette in their place.
+// Finds the pixels where Pillow looks for them if the file says 0, or gives the position of the palette instead.
 void BmpReader::CorrectPlace(uint32_t head, uint32_t compression, uint32_t colours) {
   const uint64_t head_end = kFileHead + head;
   const uint64_t entry_bytes = head == kCoreHead ? 3 : 4;
@@ -190,14 +190,14 @@ absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
         fmt::format("cannot decode a BMP of {} bits a pixel; convert it when packing", bits_));
   }
   stride_ = (static_cast<uint64_t>(width) * static_cast<uint64_t>(bits_) + 31) / 32 * 4;
-  // As Pillow, without the padding of the last row.
+  // The last row does not need its padding, as in Pillow.
   const uint64_t last_row = (static_cast<uint64_t>(width) * static_cast<uint64_t>(bits_) + 7) / 8;
   if (!Has(pixels_at_, stride_ * static_cast<uint64_t>(height - 1) + last_row))
     return BmpDamaged("it ends within its pixels");
   return size_;
 }
 
-// The numbers of all pixels, by Pillow's reading of damaged runs.
+// Reads the numbers of all pixels, by Pillow's reading of damaged runs.
 absl::Status BmpReader::ReadRuns() {
   const uint64_t count = PixelCount();
   const auto width = static_cast<uint64_t>(size_.width);
@@ -255,7 +255,7 @@ absl::Status BmpReader::Start(const Region& region, int /*denominator*/, PixelFo
   return has_runs() ? ReadRuns() : absl::OkStatus();
 }
 
-// The columns of the region, to the beginning of a row.
+// Expands the columns of the region, to the beginning of a row.
 void BmpReader::Expand(const std::byte* row, uint8_t* to) const {
   for (int x = region_.left; x < region_.right; ++x) {
     if (bits_ <= 8) {

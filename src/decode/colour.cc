@@ -13,7 +13,7 @@ uint8_t Clipped(int value) {
   return static_cast<uint8_t>(std::clamp(value, 0, 255));
 }
 
-// Between `from` (factor 0) and `to` (1), and beyond. Truncated, as Pillow's blend does.
+// Blends between `from` (factor 0) and `to` (1), and beyond. The result is truncated, as in Pillow's blend.
 uint8_t Blend(int from, int to, float factor) {
   const float value = static_cast<float>(from) + factor * static_cast<float>(to - from);
   if (value <= 0) return 0;
@@ -37,7 +37,7 @@ void LookAll(Pixels* image, Function&& function) {
 
 using Histogram = std::array<int64_t, 256>;
 
-// A table for each channel, made of how often each value comes.
+// Uses a table for each channel, made of how often each value comes.
 template <typename Function>
 void LookByChannel(Pixels* image, Function&& function) {
   const auto channels = static_cast<size_t>(image->channels);

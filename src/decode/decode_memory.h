@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// The memory of the process for images that are not decoded row by row, as decoders ask for it. An image that needs
-/// more than the whole budget of the process is refused (InvalidArgument). Thread-safe.
+/// Grants the memory of the process for images that are not decoded row by row, as decoders ask for it. An image that
+/// needs more than the whole budget of the process is refused (InvalidArgument). Thread-safe.
 class DecodeMemory final : public ImageMemory {
  public:
   /// Any budget holds an image that needs so much.

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// A rectangle of the output that RandomErasing overwrites.
+/// Describes a rectangle of the output that RandomErasing overwrites.
 struct ErasedPart {
   int left = 0;
   int top = 0;
@@ -15,8 +15,8 @@ struct ErasedPart {
   int height = 0;
 };
 
-/// torchvision's RandomErasing: ten tries, then nothing. Nothing either if the transform does not take place. A
-/// function of the arguments.
+/// Draws torchvision's RandomErasing: ten tries, then nothing. It draws nothing either if the transform does not take
+/// place. The result is a function of the arguments.
 std::optional<ErasedPart> DrawErasing(const ImageTransform& transform, uint64_t image_key, size_t place,
                                       ImageSize size);
 

@@ -13,7 +13,7 @@ int64_t RoundToEven(double x) {
   return whole + whole % 2;
 }
 
-// From the bits of u, with square roots alone.
+// Computes the result from the bits of u, with square roots alone.
 double LogUniform(double low, double high, double u) {
   double value = low;
   double root = high / low;

@@ -7,20 +7,20 @@
 
 namespace millrace {
 
-/// round(x) as Python does it, for x that is not negative: half to even.
+/// Returns round(x) as Python does it, for x that is not negative: half to even.
 int64_t RoundToEven(double x);
 
-/// low * (high / low)^u: log-uniform for a uniform u in [0, 1).
+/// Returns low * (high / low)^u: log-uniform for a uniform u in [0, 1).
 double LogUniform(double low, double high, double u);
 
-/// exp(-x) for x >= 0.
+/// Returns exp(-x) for x >= 0.
 double ExpOfMinus(double x);
 
 struct SineAndCosine {
   double sine = 0;
   double cosine = 1;
 };
-/// Of an angle of at most half a turn.
+/// Takes an angle of at most half a turn.
 SineAndCosine SineAndCosineOf(double degrees);
 
 }  // namespace millrace

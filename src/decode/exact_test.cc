@@ -117,7 +117,7 @@ TEST(PartTest, OfAJpegEqualsCroppingTheWhole) {
   EXPECT_GT(parts[8], 5);
 }
 
-/// One of all kinds of images, by its number.
+/// Holds one image of the kind with this number, of all kinds.
 struct AnyImage {
   std::string bytes;
   ImageSize size;

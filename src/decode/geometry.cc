@@ -17,7 +17,7 @@ constexpr uint64_t kCropDomain = 0x63726f70;  // "crop"
 constexpr uint64_t kFlipDomain = 0x666c6970;  // "flip"
 constexpr int kCropTries = 10;
 
-/// round(n / 2.0) as Python does it: half to even. n >= 0.
+/// Returns round(n / 2.0) as Python does it: half to even. n >= 0.
 int RoundHalf(int n) {
   const int floor = n / 2;
   return n % 2 == 0 ? floor : floor + floor % 2;
@@ -36,7 +36,7 @@ SourceCrop WholePixels(int left, int top, int width, int height) {
           .bottom = top + height};
 }
 
-/// The largest central crop whose ratio is allowed: where torchvision ends when no try fits.
+/// Returns the largest central crop whose ratio is allowed: where torchvision ends when no try fits.
 SourceCrop FallbackCrop(ImageSize image, const Range& ratios) {
   const double ratio = static_cast<double>(image.width) / image.height;
   int width = image.width;
@@ -71,7 +71,7 @@ SourceCrop DrawCrop(ImageSize image, const Range& scale, const Range& ratios, Rn
 }  // namespace
 
 SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec) {
-  // The size after the resize that just covers the output.
+  // These give the size after the resize that just covers the output.
   int64_t resized_width = spec.width;
   int64_t resized_height = spec.height;
   if (int64_t{image.width} * spec.height <= int64_t{image.height} * spec.width) {
@@ -96,14 +96,14 @@ SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec) {
 SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key) {
   Rng rng(HashKey(kCropDomain, {key}));
   SourceCrop crop = DrawCrop(image, spec.crop_scale, spec.crop_ratio, rng);
-  // A draw of its own, so that the number of tries does not decide it.
+  // The flip has a draw of its own, so that the number of tries does not decide it.
   crop.flip = Rng(HashKey(kFlipDomain, {key})).Unit() < spec.flip_probability;
   return crop;
 }
 
 namespace {
 
-/// An image on its way through the transforms that choose its part.
+/// Holds an image on its way through the transforms that choose its part.
 class View {
  public:
   explicit View(ImageSize image)
@@ -122,7 +122,7 @@ class View {
     height_ = height;
   }
 
-  /// As it is seen: of a mirrored one, left is right.
+  /// Cuts the image as it is seen: in a mirrored one, left is right.
   void Cut(int left, int top, int width, int height) {
     if (crop_.flip) left = static_cast<int>(width_) - left - width;
     if (crop_.flip_vertical) top = static_cast<int>(height_) - top - height;
@@ -171,7 +171,7 @@ absl::Status CutCentre(int height, int width, View* view) {
   return absl::OkStatus();
 }
 
-// Whether a mirror is applied. The first one of each name draws as RandomCrop does.
+// Returns whether a mirror is applied. The first one of each name draws as RandomCrop does.
 bool DrawsFlip(const ImageTransform& transform, uint64_t key, size_t place, bool first) {
   if (transform.kind == ImageTransform::Kind::kHorizontalFlip && first) {
     return Rng(HashKey(kFlipDomain, {key})).Unit() < transform.probability;

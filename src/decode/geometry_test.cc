@@ -24,7 +24,7 @@ void ExpectRect(const SourceCrop& crop, double x, double y, double width, double
 }
 
 TEST(CenterCropTest, LandscapeKeepsTheHeightAndTheMiddle) {
-  // 640 x 480 is resized to 298 x 224 (298.67 rounded down); 37 columns go on the left.
+  // 640 x 480 is resized to 298 x 224 (298.67 rounded down); 37 columns are cut off on the left.
   const SourceCrop crop = CenterCrop({640, 480}, SpecOf(224, 224));
   ExpectRect(crop, 37 * 640.0 / 298, 0, 224 * 640.0 / 298, 480);
   EXPECT_EQ(crop.left, 0);
@@ -85,9 +85,9 @@ TEST(CenterCropTest, OddRestsRoundHalfToEvenAsPythonDoes) {
 }
 
 TEST(CenterCropTest, OutputsThatAreNotSquareAreCovered) {
-  // 640 x 480 for 320 wide and 100 high: resized to 320 x 240, of which the middle 100 rows.
+  // If 320 wide and 100 high is wanted, 640 x 480 is resized to 320 x 240, and the middle 100 rows are taken.
   ExpectRect(CenterCrop({640, 480}, SpecOf(100, 320)), 0, 140, 640, 200);
-  // For 100 wide and 240 high: 320 x 240, the middle 100 columns.
+  // If 100 wide and 240 high is wanted, it is resized to 320 x 240, and the middle 100 columns are taken.
   ExpectRect(CenterCrop({640, 480}, SpecOf(240, 100)), 220, 0, 200, 480);
 }
 

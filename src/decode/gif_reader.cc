@@ -78,8 +78,8 @@ absl::StatusOr<ImageSize> GifReader::Open(ByteSpan encoded) {
   int error = 0;
   gif_.reset(DGifOpen(this, Read, &error));
   if (gif_ == nullptr) return GifError(error);
-  // Before memory is asked for: what merely begins as a GIF claims any size. A canvas without pixels is as large as the
-  // picture.
+  // This comes before memory is requested: a file that merely begins as a GIF claims any size. A canvas without pixels
+  // is as large as the picture.
   RETURN_IF_ERROR(FindPicture());
   RETURN_IF_ERROR(CheckImageSize(static_cast<int64_t>(width()), static_cast<int64_t>(height())));
   return ImageSize{static_cast<int>(width()), static_cast<int>(height())};

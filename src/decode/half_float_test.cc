@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// The number that the bits stand for, by the definition of the type.
+// Returns the number that the bits stand for, by the definition of the type.
 double ValueOf(HalfType type, uint16_t bits) {
   const int fraction_bits = type == HalfType::kF16 ? 10 : 7, bias = type == HalfType::kF16 ? 15 : 127;
   const int fraction = bits & ((1 << fraction_bits) - 1);

@@ -26,7 +26,8 @@ namespace millrace {
 namespace {
 
 constexpr int kMaxOutputSide = 16'384;
-/// Of memory for each byte of an image that is transformed: its pixels, those before, and sums of a blur.
+/// A transformed image needs this many bytes of memory for each of its bytes: its pixels, those before, and sums of a
+/// blur.
 constexpr uint64_t kCanvasBytes = 6;
 
 std::unique_ptr<RowReader> MakeReader(ImageFormat format, JpegReading reading) {
@@ -129,20 +130,20 @@ struct ImageDecoder::Impl {
   absl::Status DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, const Frame* leader);
   absl::Status Resize(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator);
-  /// Whether fewer pixels come out of the resize than go in.
+  /// Returns whether the resize has fewer output pixels than input pixels.
   bool Reduces() const {
     return int64_t{horizontal.end() - horizontal.begin()} * (vertical.end() - vertical.begin()) >
            int64_t{horizontal.outputs()} * vertical.outputs();
   }
   absl::Status PickNearest(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status PickRows(RowReader& reader, const ImageSpec& spec);
-  /// Before the first row; `spec` is of the image as it is stored.
+  /// Call this before the first row; `spec` is of the image as it is stored.
   void StartOutput(const ImageSpec& spec);
-  /// After the last row of what is needed.
+  /// Call this after the last row that is needed.
   absl::Status Finish(RowReader& reader);
-  /// Row `y` of what is cropped and resized.
+  /// Puts row `y` of the part that is cropped and resized.
   void Put(int y, const uint8_t* row) { orientation.turns() ? turner.Put(y, row) : PutSeen(y, row); }
-  /// The same after it was turned.
+  /// Puts a row of the image after it was turned.
   void PutSeen(int y, const uint8_t* row);
   /// All rows were put.
   void TransformAndOutput();
@@ -156,7 +157,7 @@ struct ImageDecoder::Impl {
   Orientation orientation;
   RowTurner turner;
   uint64_t warnings = 0;  // of the last image
-  // Of the image in hand.
+  // These members are of the current image.
   const ImageSpec* wanted = nullptr;
   uint64_t key = 0;
   bool follows = false;       // another image
@@ -167,7 +168,7 @@ struct ImageDecoder::Impl {
   ResizeAxis horizontal;
   ResizeAxis vertical;
   StreamResizer resizer;
-  // Of the nearest pixels.
+  // These are the positions of the nearest pixels.
   std::vector<int> columns;
   std::vector<int> lines;
   std::vector<uint8_t> picked;
@@ -314,7 +315,7 @@ absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded,
   };
   output_bytes = collects ? kCanvasBytes * spec.pixels() : 0;
   if (!orientation.turns()) return decode(spec, crop);
-  // What is stored is cropped and resized, and only the few pixels that are left are turned.
+  // The stored pixels are cropped and resized, and only the few that are left are turned.
   const ImageSize out = Turned({.width = spec.width, .height = spec.height}, orientation);
   ImageSpec as_stored = spec;
   as_stored.width = out.width;

@@ -31,7 +31,7 @@ constexpr Magic kForeign[] = {
     {0, "<svg"sv, "SVG"},
 };
 
-// P1 to P7, or PF and Pf of floats, and a blank.
+// Returns whether the text begins with P1 to P7, or with PF or Pf for floats, and a blank.
 bool IsNetpbm(std::string_view text) {
   return text.size() >= 3 && text[0] == 'P' && std::string_view("1234567Ff").find(text[1]) != std::string_view::npos &&
          std::string_view(" \t\r\n").find(text[2]) != std::string_view::npos;
@@ -50,12 +50,12 @@ bool IsTarga(std::string_view text) {
   return (depth == 8 || depth == 15 || depth == 16 || depth == 24 || depth == 32) && text.substr(12, 4) != "\0\0\0\0"sv;
 }
 
-// XML whose first element is <svg>, as far as its first bytes tell.
+// Returns whether the text is XML whose first element is <svg>, as far as its first bytes show.
 bool IsSvg(std::string_view text) {
   return text.starts_with("<?xml") && text.substr(0, 2048).find("<svg") != std::string_view::npos;
 }
 
-// The name of a format that is known and not decoded; "" for others.
+// Returns the name of a format that is known and not decoded; "" for others.
 std::string_view ForeignFormat(std::string_view text) {
   if (IsNetpbm(text)) return "Netpbm";
   if (IsSvg(text)) return "SVG";

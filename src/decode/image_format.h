@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-/// The formats that are decoded, whatever a file is called.
+/// These formats are decoded, whatever a file is called.
 enum class ImageFormat : uint8_t { kJpeg, kPng, kWebp, kTiff, kBmp, kGif };
 
-/// By the first bytes. InvalidArgument, with its name, for a format that is known and not decoded; DataLoss for what is
-/// no image.
+/// Recognises the format by the first bytes. Returns InvalidArgument, with its name, for a format that is known and not
+/// decoded; DataLoss for bytes that are not an image.
 absl::StatusOr<ImageFormat> SniffImageFormat(ByteSpan encoded);
 
 std::string_view NameOf(ImageFormat format);

@@ -18,10 +18,10 @@ using std::string_view_literals::operator""sv;
 constexpr size_t kChunkHead = 8;
 constexpr std::string_view kExifHead = "Exif\0\0"sv;
 constexpr std::string_view kJpegXmpHead = "http://ns.adobe.com/xap/1.0/\0"sv;
-// Keys of texts in a PNG.
+// These are the keys of texts in a PNG.
 constexpr std::string_view kPngXmpKey = "XML:com.adobe.xmp";
 constexpr std::string_view kPngExifKey = "Raw profile type exif";
-// In the flags of a WebP's VP8X.
+// These bits are in the flags of a WebP's VP8X.
 constexpr uint8_t kWebpProfile = 0x20;
 constexpr uint8_t kWebpExif = 0x08;
 constexpr uint8_t kWebpXmp = 0x04;
@@ -53,7 +53,7 @@ ImageMetadata MetadataOfJpeg(ByteSpan jpeg) {
   return found;
 }
 
-// The text behind a stream of zlib; "" if it is no such stream, or longer than Pillow takes.
+// Returns the text in a zlib stream; "" if it is not such a stream, or is longer than Pillow takes.
 std::string Inflated(ByteSpan compressed) {
   constexpr size_t kMaxTextBytes = size_t{1} << 20;
   std::string text;
@@ -66,7 +66,7 @@ std::string Inflated(ByteSpan compressed) {
   return whole ? text : "";
 }
 
-// A text chunk of a PNG, if it has that key: tEXt, zTXt or iTXt.
+// Returns a text chunk of a PNG, if it has that key: tEXt, zTXt or iTXt.
 std::optional<MetadataBlock> TextOfPng(const ImageChunk& chunk, std::string_view key) {
   if (chunk.name != "tEXt" && chunk.name != "zTXt" && chunk.name != "iTXt") return std::nullopt;
   const std::string_view all = AsText(chunk.payload);
@@ -93,7 +93,7 @@ std::optional<MetadataBlock> TextOfPng(const ImageChunk& chunk, std::string_view
   return block.empty() ? std::nullopt : std::optional(std::move(block));
 }
 
-// EXIF as ImageMagick writes it into a text: behind three lines come its bytes in hex digits.
+// ImageMagick writes EXIF into a text like this: after three lines come its bytes in hex digits.
 std::string ExifOfRawProfile(std::string_view text) {
   for (int line = 0; line < 3; ++line) {
     const size_t end = text.find('\n');
@@ -132,7 +132,7 @@ struct WebpMetadata {
   ByteSpan xmp;
 };
 
-// As libwebp gives it: the first of each, if the head says that there is one.
+// Follows libwebp: returns the first of each, if the head says that there is one.
 WebpMetadata ReadWebp(ByteSpan webp) {
   WebpMetadata found;
   const uint8_t flags = FlagsOfWebp(webp);

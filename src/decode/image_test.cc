@@ -51,7 +51,7 @@ void ExpectError(std::string_view encoded, absl::StatusCode code, std::string_vi
   EXPECT_THAT(std::string(ToStd(out.status().message())), HasSubstr(std::string(message)));
 }
 
-/// Without the fourth byte of each pixel.
+/// Returns the pixels without their fourth bytes.
 std::vector<uint8_t> Packed(const std::vector<uint8_t>& rgbx) {
   std::vector<uint8_t> rgb(rgbx.size() / 4 * 3);
   kernels::PackRgb(rgbx.data(), rgbx.size() / 4, rgb.data());
@@ -345,8 +345,8 @@ TEST(PngTest, PartsOfInterlacedAndPlainImagesAgree) {
   }
 }
 
-// Bytes behind the pixels are not looked at, as by Pillow, with which tests/wild compares each outcome. The last codes
-// tell only that there are no more, and the length of the last chunk does not matter if it reaches to the end of the
+// Bytes after the pixels are not looked at, as by Pillow, with which tests/wild compares each outcome. The last codes
+// say only that there are no more, and the length of the last chunk does not matter if it reaches to the end of the
 // file.
 TEST(PngTest, EveryTruncationAndEveryFlippedByteOfThePixelsIsDataLoss) {
   for (const bool interlaced : {false, true}) {
@@ -398,7 +398,7 @@ TEST(ImageTest, OtherFormatsAreNamed) {
                           16),
          "HEIF");
   expect(std::string_view("II+\0....", 8), "BigTIFF");
-  // What is no more than the beginning of a file is damaged.
+  // A file that consists only of its beginning is damaged.
   for (const std::string_view head :
        {std::string_view("GIF89a.."), std::string_view("RIFF\0\0\0\0WEBPVP8 ", 16), std::string_view("II*\0....", 8),
         std::string_view("MM\0*....", 8), std::string_view("BM......")}) {
@@ -430,7 +430,7 @@ TEST(ImageTest, LayoutsAndTypesHoldTheSamePixels) {
         ImageDecoder decoder;
         std::vector<std::byte> out(spec.bytes() + 1);
         std::vector<std::byte> pixels(spec.pixels());
-        // One byte further, because nobody promised alignment.
+        // The output begins one byte further, because nobody promised alignment.
         const MutableByteSpan into = MutableByteSpan(out).subspan(1);
         ASSERT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 0, into, pixels).ok());
         EXPECT_EQ(std::memcmp(pixels.data(), base.data(), base.size()), 0);

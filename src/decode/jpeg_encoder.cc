@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-/// libjpeg's map of quality to the percentage by which it scales its quantisation tables, without the steps of whole
-/// qualities.
+/// Applies libjpeg's map of quality to the percentage by which it scales its quantisation tables, without the steps of
+/// whole qualities.
 int TableScale(double quality) {
   return static_cast<int>((quality < 50 ? 5000 / quality : 200 - 2 * quality) + 0.5);
 }

@@ -22,9 +22,9 @@ class JpegWriter {
   ~JpegWriter();
 
   /// Baseline with the standard Huffman tables; colour has 4:2:0 chroma. `channels`: 4 (RGBX) or 1 (grey). `quality`:
-  /// libjpeg's scale, 1 to 100. `kept`: marker segments of another JPEG that are stored behind the head.
+  /// libjpeg's scale, 1 to 100. `kept`: marker segments of another JPEG that are stored after the head.
   absl::Status Start(int width, int height, int channels, int quality, std::span<const JpegSegment> kept);
-  /// The rows, top down.
+  /// Put takes the rows from the top down.
   absl::Status Put(const uint8_t* row);
   absl::StatusOr<std::string> Finish();
 

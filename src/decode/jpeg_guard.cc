@@ -10,7 +10,7 @@ constexpr int kMaxScans = 100;  // encoders write about ten
 
 const char* const kOwnMessages[] = {"it has more scans than any sound image needs"};
 
-// True if the frame that libjpeg does not know is one of the four lossless kinds.
+// Returns true if the frame that libjpeg does not know is one of the four lossless kinds.
 bool IsLossless(int frame) {
   return frame == 0xc3 || frame == 0xc7 || frame == 0xcb || frame == 0xcf;
 }

@@ -18,7 +18,7 @@ namespace millrace {
 /// Holds one error manager for one libjpeg object. Not thread-safe, not movable (libjpeg points at it).
 class JpegGuard {
  public:
-  /// A message code of our own, for an error_exit beside those of libjpeg.
+  /// This is a message code of our own, for an error_exit beside those of libjpeg.
   static constexpr int kTooManyScans = 1000;
 
   JpegGuard();
@@ -28,8 +28,8 @@ class JpegGuard {
   /// Makes `object`, not yet created, report here. Uses its client_data.
   void Attach(jpeg_common_struct* object);
 
-  /// Ends the reading of an attached object with an error after more scans than any encoder writes: each goes over all
-  /// pixels, so a small file with many would cost without end. `progress` must outlive the object.
+  /// Ends the reading of an attached object with an error after more scans than any encoder writes. Each scan visits
+  /// all pixels, so a small file with many would cost without end. `progress` must outlive the object.
   static void LimitScans(jpeg_decompress_struct* object, jpeg_progress_mgr* progress);
 
   /// Runs libjpeg calls. After an error, or if the file ends too early, the rest of `body` is skipped and status() says
@@ -40,13 +40,13 @@ class JpegGuard {
   /// Ends the body of Run as if libjpeg had found that the file ends too early.
   [[noreturn]] static void LeaveAtEnd(j_common_ptr object);
 
-  /// True if Run returned false because the file ends too early.
+  /// Returns true if Run returned false because the file ends too early.
   bool ended_early() const;
 
-  /// The number of warnings of libjpeg since Attach that leave an image to show.
+  /// Returns the number of warnings of libjpeg since Attach that leave an image to show.
   uint64_t warnings() const { return warnings_; }
 
-  /// Why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without
+  /// Says why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without
   /// memory, else DataLoss.
   absl::Status status() const;
 

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-/// What the codes of a block can take, with 15 bits for the number behind each, and what is read ahead.
+/// The codes of a block take at most this, with 15 bits for the number after each, and the bytes that are read ahead.
 constexpr ptrdiff_t kBlockBytes = DCTSIZE2 * (kLongestCode + 15) / 8 + 16;
 constexpr size_t kPaddingBytes = kBlockBytes + sizeof(uint64_t);
 // Between two refills there are two entries that are whole, and any code with its number.
@@ -30,14 +30,15 @@ constexpr ptrdiff_t kTolerated = 7;
 /// A look-up begins within the block and adds at most two runs and two coefficients.
 using Zigzag = std::array<uint8_t, 3 * DCTSIZE2>;
 
-/// The place of each coefficient in a block. Runs that lead beyond the block end at its last place, as in libjpeg.
+/// Gives the place of each coefficient in a block. Runs that lead beyond the block end at its last place, as in
+/// libjpeg.
 constexpr Zigzag MakeZigzag() {
   Zigzag places{};
   int x = 0;
   int y = 0;
   for (int i = 0; i < DCTSIZE2; ++i) {
     places[static_cast<size_t>(i)] = static_cast<uint8_t>(DCTSIZE * y + x);
-    // Up to the right, or down to the left; along the edge where there is no place beyond it.
+    // The path goes up to the right, or down to the left; along the edge if there is no place beyond it.
     const bool rises = (x + y) % 2 == 0;
     int& forward = rises ? x : y;
     int& back = rises ? y : x;
@@ -55,9 +56,9 @@ constexpr Zigzag kZigzag = MakeZigzag();
 
 }  // namespace
 
-// Types of members of JpegHuffman::State, whose linkage they share.
+// These are the types of members of JpegHuffman::State, whose linkage they share.
 
-/// The next bits, from the upper end on; below the first `count` of them stand those that follow, or zeros.
+/// Holds the next bits, from the upper end on; below the first `count` of them are those that follow, or zeros.
 struct HuffmanBits {
   uint64_t buffer = 0;
   int count = 0;
@@ -76,7 +77,7 @@ struct HuffmanBits {
     buffer <<= bits;
     count -= bits;
   }
-  /// 1 to 32.
+  /// Takes 1 to 32 bits.
   uint32_t Take(int bits) {
     const auto taken = static_cast<uint32_t>(buffer >> (64 - bits));
     Drop(bits);
@@ -86,7 +87,8 @@ struct HuffmanBits {
 
 namespace {
 
-void WarnJpeg(j_decompress_ptr jpeg, int code) {
+// Inlined, it would take registers from the loop over coefficients: 4 % more instructions for a file.
+__attribute__((cold, noinline)) void WarnJpeg(j_decompress_ptr jpeg, int code) {
   jpeg->err->msg_code = code;
   (*jpeg->err->emit_message)(reinterpret_cast<j_common_ptr>(jpeg), -1);
 }
@@ -97,8 +99,8 @@ void WarnJpeg(j_decompress_ptr jpeg, int code) {
   __builtin_unreachable();
 }
 
-/// The symbol of an entry that is not whole. As libjpeg does, bits that are no code pass for a 0 with the longest code
-/// and the bit that showed that it is none.
+/// Takes the symbol of an entry that is not whole. As in libjpeg, bits that are not a code pass for a 0 with the
+/// longest code and the bit that showed it.
 int TakeSymbol(j_decompress_ptr jpeg, const HuffmanTable& table, HuffmanEntry entry, HuffmanBits* in) {
   int symbol = entry.value;
   const int length = entry.bits != 0 ? entry.bits : table.LookLong(in->buffer, &symbol);
@@ -113,7 +115,7 @@ int TakeSymbol(j_decompress_ptr jpeg, const HuffmanTable& table, HuffmanEntry en
 
 }  // namespace
 
-/// One block of an MCU.
+/// Describes one block of an MCU.
 struct HuffmanBlock {
   const HuffmanTable* dc;
   const HuffmanPairs* ac;
@@ -193,7 +195,7 @@ void JpegHuffman::State::Start(j_decompress_ptr jpeg) {
   jpeg->entropy = &base;
 }
 
-// Of what follows where libjpeg stands, up to the next marker.
+// Decodes from libjpeg's position, up to the next marker.
 void JpegHuffman::State::StartCodes(j_decompress_ptr jpeg) {
   source = jpeg->src->next_input_byte;
   source_end = source + jpeg->src->bytes_in_buffer;
@@ -206,7 +208,7 @@ void JpegHuffman::State::StartCodes(j_decompress_ptr jpeg) {
   last_dc.fill(0);
 }
 
-// libjpeg goes on with what stands behind the codes.
+// libjpeg continues after the codes.
 void JpegHuffman::State::EndCodes(j_decompress_ptr jpeg) {
   const auto unused = [&] { return ((end - bits.at) * 8 + bits.count) / 8; };  // bytes
   if (!ended && unused() <= kTolerated) Fill();
@@ -224,7 +226,7 @@ void JpegHuffman::State::EndCodes(j_decompress_ptr jpeg) {
   jpeg->unread_marker = marker;
 }
 
-// Takes what there is room for, without the zeros that stand behind each 0xFF.
+// Takes what there is room for, without the zeros that follow each 0xFF.
 void JpegHuffman::State::Fill() {
   const auto kept = static_cast<size_t>(end - bits.at);
   std::memmove(buffer.data(), bits.at, kept);
@@ -297,7 +299,7 @@ inline void JpegHuffman::State::DecodeBlock(j_decompress_ptr jpeg, const Huffman
       return true;
     }
     const bool ends_with_first = one >= DCTSIZE2 - 1;
-    if (kStored && ends_with_first) block[kZigzag[one]] = pair.first;  // the second may lie there, too
+    if (kStored && ends_with_first) block[kZigzag[one]] = pair.first;  // the second may be there, too
     in.Drop(ends_with_first ? pair.first_bits : pair.bits);
     return false;
   };
@@ -374,7 +376,7 @@ JpegHuffman::~JpegHuffman() = default;
 
 namespace {
 
-/// The part of the address space where a library has its code.
+/// Describes the part of the address space where a library has its code.
 struct CodeRange {
   uintptr_t first = 0;
   uintptr_t end = 0;
@@ -386,7 +388,7 @@ struct CodeRange {
   }
 };
 
-/// The code of the library to which the address belongs; empty if it belongs to none.
+/// Returns the code of the library to which the address belongs; it is empty if there is no such library.
 CodeRange CodeAround(uintptr_t address) {
   struct Search {
     uintptr_t address;
@@ -410,11 +412,11 @@ CodeRange CodeAround(uintptr_t address) {
   return search.found;
 }
 
-/// Whether the insides of this libjpeg are those of the header that this was compiled with. A libjpeg of another
-/// version may have them elsewhere, and there are no functions of libjpeg where this one has them. (It does not say its
-/// version at run time.)
+/// Returns whether the insides of this libjpeg are those of the header that this was compiled with. A libjpeg of
+/// another version may have them elsewhere, and there are no functions of libjpeg where this one has them. (It does not
+/// say its version at run time.)
 bool HasKnownInsides(const jpeg_decompress_struct& jpeg) {
-  // Programs may exchange these functions, too, but nobody exchanges those of its memory: they tell where libjpeg is.
+  // Programs may exchange these functions, too, but nobody exchanges those of its memory: they show where libjpeg is.
   static const CodeRange code = CodeAround(reinterpret_cast<uintptr_t>(jpeg.mem->alloc_small));
   return code.Has(jpeg.entropy->start_pass) && code.Has(jpeg.entropy->decode_mcu) &&
          code.Has(jpeg.marker->read_restart_marker);

@@ -6,11 +6,11 @@ struct jpeg_decompress_struct;
 
 namespace millrace {
 
-/// Decodes the Huffman codes of baseline JPEGs in place of libjpeg's own decoder, about twice as fast: most of the time
-/// of a JPEG goes there. libjpeg calls it by the pointer in its entropy decoder, and does all the rest. Coefficients
-/// are those of libjpeg to the last bit, unless there are warnings or doubled_ff(): of damaged files, what libjpeg
-/// shows may depend on how it reads ahead. It warns of all that libjpeg takes for an error of the codes. Reusable; not
-/// thread-safe.
+/// Decodes the Huffman codes of baseline JPEGs in place of libjpeg's own decoder, about twice as fast. Most of the time
+/// of a JPEG is spent there. The library libjpeg calls it by the pointer in its entropy decoder, and does all the rest.
+/// Coefficients are those of libjpeg to the last bit, unless there are warnings or doubled_ff(). The pixels that
+/// libjpeg shows of damaged files may depend on how it reads ahead. This decoder warns of all that libjpeg takes for an
+/// error of the codes. Reusable; not thread-safe.
 class JpegHuffman {
  public:
   JpegHuffman();
@@ -23,12 +23,12 @@ class JpegHuffman {
   /// the blocks of an MCU, as libjpeg's own decoder takes it, passes over them.
   bool TakeOver(jpeg_decompress_struct* jpeg);
 
-  /// After TakeOver: only coefficients of MCUs of the columns from `first` to before `end` are wanted, since libjpeg
-  /// makes no pixels of the others.
+  /// Call this after TakeOver. Only coefficients of MCUs of the columns from `first` to before `end` are wanted, since
+  /// libjpeg makes no pixels of the others.
   void WantColumns(unsigned first, unsigned end);
 
-  /// After TakeOver: whether there were several bytes 0xFF in place of one before a zero. libjpeg decodes these in two
-  /// ways, by how many bytes follow, and does not warn.
+  /// After TakeOver, returns whether there were several bytes 0xFF in place of one before a zero. The library libjpeg
+  /// decodes these in two ways, by how many bytes follow, and does not warn.
   bool doubled_ff() const;
 
  private:

@@ -6,7 +6,7 @@
 
 #include "decode/jpeg_internal.h"
 
-/// The tables by which JpegHuffman decodes: one look-up gives one or two coefficients.
+/// These are the tables by which JpegHuffman decodes: one look-up gives one or two coefficients.
 
 namespace millrace {
 
@@ -15,13 +15,13 @@ inline constexpr int kLongestCode = 16;
 inline constexpr int kSixteenZeros = 0xF0;         // as a symbol
 inline constexpr int kRunToTheEnd = DCTSIZE2 - 1;  // a run of zeros that ends any block
 
-/// A number of `size` bits, 1 to 15, as JPEG stores it: those that begin with a 0 are negative.
+/// Returns a number of `size` bits, 1 to 15, as JPEG stores it: those that begin with a 0 are negative.
 inline int Extend(uint32_t bits, int size) {
   const auto value = static_cast<int>(bits);
   return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value;
 }
 
-/// The next kHuffmanLookBits bits, looked up.
+/// Maps the next kHuffmanLookBits bits to their code.
 struct HuffmanEntry {
   int16_t value;  // if the entry is whole, of the coefficient; else the symbol
   uint8_t run;    // of zeros before the coefficient
@@ -32,7 +32,7 @@ struct HuffmanEntry {
   int length() const { return bits & 63; }  // as shifts take it by themselves
 };
 
-/// One Huffman table of a file.
+/// This is one Huffman table of a file.
 class HuffmanTable {
  public:
   /// The table was checked by libjpeg. For differences of DC, a symbol is the size of a number, which may be 0. False
@@ -42,7 +42,7 @@ class HuffmanTable {
   const HuffmanEntry& Look(uint64_t bits) const { return entries_[bits >> (64 - kHuffmanLookBits)]; }
   const HuffmanEntry& operator[](size_t look_up) const { return entries_[look_up]; }
 
-  /// The length and the symbol of a code that Look does not know. 0 if there is no such code.
+  /// Finds the length and the symbol of a code that Look does not know. Returns 0 if there is no such code.
   int LookLong(uint64_t bits, int* symbol) const {
     const auto next = static_cast<uint32_t>(bits >> (64 - kLongestCode));
     for (int length = kHuffmanLookBits + 1; length <= kLongestCode; ++length) {
@@ -65,7 +65,7 @@ class HuffmanTable {
   bool built_;
 };
 
-/// One or two coefficients, as the next kHuffmanLookBits bits give them.
+/// Holds one or two coefficients, as the next kHuffmanLookBits bits give them.
 struct HuffmanPair {
   int16_t first;   // their values
   int16_t second;  // the first again if it is alone
@@ -75,7 +75,8 @@ struct HuffmanPair {
   uint8_t bits;  // of both. 0: not even the first is whole
 };
 
-/// The table of a file for coefficients of AC: most codes are short, and each look-up waits for the one before it.
+/// This is the table of a file for coefficients of AC: most codes are short, and each look-up waits for the one before
+/// it.
 struct HuffmanPairs {
   HuffmanTable codes;
   std::array<HuffmanPair, 1 << kHuffmanLookBits> pairs;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What libjpeg keeps inside, from a header of its own that may be read only once, and relies on others.
+// libjpeg declares its internals in a header that may be read only once, and relies on others.
 // clang-format off
 #include <cstdio>
 #include <jpeglib.h>

@@ -14,7 +14,7 @@ int PlanesDivideUp(int a, int b) {
   return (a + b - 1) / b;
 }
 
-/// Pixels to a sample of a component in one direction: 1 or 2; 0: anything else.
+/// Returns how many pixels there are to a sample of a component in one direction: 1 or 2; 0 for anything else.
 int PixelsToSample(int most, int scaled, int factor, int component_scaled) {
   for (const int pixels : {1, 2}) {
     if (most * scaled == pixels * factor * component_scaled) return pixels;
@@ -57,7 +57,7 @@ bool JpegPlanes::Aim(jpeg_decompress_struct* jpeg, const ResizeAxis& horizontal,
     plane.vertical = i > 0 && y == 2 ? &halved_vertical_ : &vertical;
     plane.mcu_width = component.h_samp_factor * component.DCT_scaled_size;
     plane.mcu_height = component.v_samp_factor * component.DCT_scaled_size;
-    // No less than Reserve takes, wherever the MCUs begin.
+    // This is no less than Reserve takes, wherever the MCUs begin.
     const int width = plane.horizontal->end() - plane.horizontal->begin() + 4 * plane.mcu_width;
     const int height = plane.vertical->taps() + 3 * plane.mcu_height + kBlockSide;
     bytes += (static_cast<size_t>(width) + kernels::kSlackBytes) * static_cast<size_t>(height);
@@ -92,7 +92,7 @@ void JpegPlanes::Start(jpeg_decompress_struct* jpeg, int left, int top, bool ski
   if (out_.size() < out) out_.resize(out);
 }
 
-// Rows from the first that a row of the output needs to the last that is read before that is made.
+// A ring holds the rows from the first that a row of the output needs to the last that is read before that is made.
 void JpegPlanes::SizeRings() {
   for (Plane& plane : planes_) plane.ring_rows = plane.mcu_height;
   for (int y = 0; y < vertical_->outputs(); ++y) {
@@ -120,7 +120,7 @@ void JpegPlanes::Reserve(Plane* plane) const {
   plane->resized.resize(std::max(plane->resized.size(), outputs + kernels::kSlackBytes));
 }
 
-// A block of a component: x and y count those of the MCUs in hand.
+// Transforms a block of a component: x and y count the blocks of the current MCUs.
 void JpegPlanes::Transform(jpeg_decompress_struct* jpeg, size_t component, int16_t* block, int x, int y) {
   jpeg_component_info& info = jpeg->comp_info[component];
   const int side = info.DCT_scaled_size;
@@ -128,7 +128,7 @@ void JpegPlanes::Transform(jpeg_decompress_struct* jpeg, size_t component, int16
                                         static_cast<JDIMENSION>(x * side));
 }
 
-// Of a single scan, whose codes come MCU by MCU.
+// Reads the codes of a single scan, which come MCU by MCU.
 void JpegPlanes::ReadCodes(jpeg_decompress_struct* jpeg) {
   std::array<JBLOCKROW, kMostBlocks> pointers{};
   for (size_t i = 0; i < pointers.size(); ++i) {
@@ -157,7 +157,7 @@ void JpegPlanes::ReadCodes(jpeg_decompress_struct* jpeg) {
   }
 }
 
-// Of several scans, which were read before.
+// Reads the coefficients of several scans, which were read before.
 void JpegPlanes::ReadCoefficients(jpeg_decompress_struct* jpeg) {
   if (mcu_row_ < first_mcu_row_) return;
   for (size_t i = 0; i < kPlanes; ++i) {
@@ -193,7 +193,8 @@ bool JpegPlanes::Ready(const Plane& plane) const {
   return plane.vertical->first(next_) + plane.vertical->taps() - plane.first_row <= mcu_row_ * plane.mcu_height;
 }
 
-// First down, by instructions that take many columns at a time, so that fewer rows are left for the other direction.
+// Resizes vertically first, by instructions that take many columns at a time, so that fewer rows are left for the other
+// direction.
 void JpegPlanes::Resize(Plane* plane) {
   const ResizeAxis& horizontal = *plane->horizontal;
   const ResizeAxis& vertical = *plane->vertical;
@@ -221,7 +222,7 @@ void JpegPlanes::Emit(RowSink emit) {
 
 void JpegPlanes::Finish(jpeg_decompress_struct* jpeg) {
   for (; mcu_row_ < mcu_rows_; ++mcu_row_) ReadCodes(jpeg);
-  // What libjpeg does itself behind the last row.
+  // libjpeg does this itself after the last row.
   (*jpeg->inputctl->finish_input_pass)(jpeg);
   jpeg->output_scanline = jpeg->output_height;
 }

@@ -12,9 +12,9 @@ struct jpeg_decompress_struct;
 
 namespace millrace {
 
-/// Crops and resizes a JPEG in the planes of its components, and makes RGB only of the pixels that are left: libjpeg
-/// would first double the chroma and convert all pixels of the source. Upsampling, conversion and resizing are weighted
-/// sums, whose order changes no more than how they are rounded, and what is cut off at 0 and 255.
+/// Crops and resizes a JPEG in the planes of its components, and makes RGB only of the pixels that are left. The
+/// library libjpeg would first double the chroma and convert all pixels of the source. Upsampling, conversion and
+/// resizing are weighted sums. Their order changes only how they are rounded, and what is cut off at 0 and 255.
 ///
 /// The rows that it keeps of one image take at most kMostBytes. Reusable; not thread-safe. Methods that take the JPEG
 /// call libjpeg, and may not return if it finds an error (JpegGuard).
@@ -27,16 +27,17 @@ class JpegPlanes {
   /// much memory: then libjpeg has to do it.
   bool Aim(jpeg_decompress_struct* jpeg, const ResizeAxis& horizontal, const ResizeAxis& vertical);
 
-  /// Before jpeg_start_decompress, of that image or of one that shows a part of it.
+  /// Call this before jpeg_start_decompress, of that image or of one that shows a part of it.
   static void Prepare(jpeg_decompress_struct* jpeg);
 
-  /// After it. `left` and `top` are what of the whole image is beside and above the part. `skips`: JpegHuffman decodes.
+  /// Call this after jpeg_start_decompress. `left` and `top` are the columns and rows of the whole image before the
+  /// part. `skips` says that JpegHuffman decodes.
   void Start(jpeg_decompress_struct* jpeg, int left, int top, bool skips);
 
-  /// Whether all rows were emitted.
+  /// Returns whether all rows were emitted.
   bool done() const { return next_ == vertical_->outputs(); }
 
-  /// Goes on with the next row of MCUs.
+  /// Reads the next row of MCUs.
   void Read(jpeg_decompress_struct* jpeg);
 
   /// Puts out the rows for which that suffices.

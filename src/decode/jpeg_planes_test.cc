@@ -35,7 +35,7 @@ SourceCrop CropInPlanes(ImageSize size, const ImageSpec& spec, uint64_t key) {
   return spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
 }
 
-/// What libjpeg upsamples, resized by the axes and only then made RGB, in double precision.
+/// Returns the samples that libjpeg upsamples, resized by the axes and only then made RGB, in double precision.
 std::vector<double> ResizedInDouble(const std::string& jpeg, ImageSize size, const SourceCrop& crop,
                                     const ImageSpec& spec, int part) {
   const testing::JpegPixels ycc = testing::ReadJpegPixels(AsBytes(jpeg), static_cast<unsigned>(part), nullptr);

@@ -53,7 +53,7 @@ struct JpegPieces {
     source.next_input_byte = reinterpret_cast<const JOCTET*>(encoded.data());
     jpeg->src = &source;
   }
-  /// False if nothing is left.
+  /// Returns false if nothing is left.
   bool GiveMore() {
     const size_t piece = std::min(kPieceBytes, encoded.size() - given);
     given += piece;
@@ -67,14 +67,14 @@ struct JpegPieces {
 };
 static_assert(std::is_standard_layout_v<JpegPieces>);
 
-/// True if the end of the image is marked somewhere from `from` on.
+/// Returns true if the end of the image is marked somewhere from `from` on.
 bool HasEndMarker(ByteSpan encoded, size_t from) {
   using std::string_view_literals::operator""sv;
   return AsText(encoded.subspan(from)).rfind("\xff\xd9"sv) != std::string_view::npos;
 }
 
-/// True if nothing but codes and restart markers lie between `from`, where the codes of the only scan begin, and the
-/// end marker. Then libjpeg has nothing to say of these bytes that other programs take for an error.
+/// Returns true if only codes and restart markers lie between `from`, where the codes of the only scan begin, and the
+/// end marker. Then libjpeg has no warning of these bytes that other programs take for an error.
 bool OnlyCodesFollow(ByteSpan encoded, size_t from) {
   const auto* at = reinterpret_cast<const uint8_t*>(encoded.data()) + from;
   const auto* const end = reinterpret_cast<const uint8_t*>(encoded.data()) + encoded.size();
@@ -109,7 +109,7 @@ class JpegReader final : public RowReader {
 
  private:
   absl::Status ReadHeader(ByteSpan encoded);
-  /// For guard_.Run: all of these read on until they have what they want, or leave because the file ends.
+  /// These are for guard_.Run: all of them read on until they have what they want, or leave because the file ends.
   void ReadOn();
   JDIMENSION ReadRows(JSAMPARRAY rows, JDIMENSION count);
   absl::Status UseTiles(Region* region, int denominator);
@@ -148,7 +148,7 @@ void JpegReader::Close() {
 }
 
 absl::Status JpegReader::ReadHeader(ByteSpan encoded) {
-  // A new object for each image: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be
+  // Each image gets a new object: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be
   // decoded with those of the image before.
   Close();
   guard_.Attach(reinterpret_cast<j_common_ptr>(&jpeg_));
@@ -200,7 +200,7 @@ bool JpegReader::MustReadAgain(const absl::Status& outcome) {
   return plain_next_;
 }
 
-// Goes on with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
+// Continues with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
 absl::Status JpegReader::UseTiles(Region* region, int denominator) {
   // Most files are excluded by this, before they are searched for markers.
   if (reading_ == JpegReading::kAll || plain_ || unmarked_ || jpeg_.restart_interval == 0 ||
@@ -228,7 +228,7 @@ absl::Status JpegReader::UseTiles(Region* region, int denominator) {
   return ReadHeader(AsBytes(spliced_));
 }
 
-// The coefficients of all blocks: two bytes for each pixel of each component.
+// The coefficients of all blocks take two bytes for each pixel of each component.
 uint64_t JpegReader::held_bytes() const {
   if (!jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&jpeg_))) return 0;
   uint64_t blocks = 0;
@@ -238,7 +238,7 @@ uint64_t JpegReader::held_bytes() const {
   return blocks * sizeof(JBLOCK);
 }
 
-// For guard_.Run, as the next one.
+// This is for guard_.Run, as the next one.
 void JpegReader::SetScale(int denominator) {
   jpeg_.scale_num = 1;
   jpeg_.scale_denom = static_cast<unsigned>(denominator);

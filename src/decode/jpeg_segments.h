@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 
-/// The marker segments before the pixels of a JPEG, as they are stored. Pure.
+/// Reads the marker segments before the pixels of a JPEG, as they are stored. Pure.
 
 namespace millrace {
 
@@ -33,15 +33,16 @@ struct JpegSegment {
   uint8_t marker = 0;
   size_t begin = 0;  // of its 0xFF in the file
   size_t end = 0;    // one past its payload
-  ByteSpan payload;  // behind the length
+  ByteSpan payload;  // after the length
 };
 
-/// Walks over the segments up to the first SOS, which is the last that it gives. What it gives lies in `encoded`.
+/// Walks over the segments up to the first SOS, which is the last one that it returns. The segments that it returns are
+/// in `encoded`.
 class JpegSegments {
  public:
   explicit JpegSegments(ByteSpan encoded) : encoded_(encoded) {}
 
-  /// nullopt at the end, and at anything else than a segment: not all that a decoder takes is understood.
+  /// Returns nullopt at the end, and at anything else than a segment: not all that a decoder takes is understood.
   std::optional<JpegSegment> Next();
 
  private:

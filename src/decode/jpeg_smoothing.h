@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// True if libjpeg makes up for coefficients that a progressive file lacks, by looking at the blocks around: what it
-/// shows is then more than the coefficients. After jpeg_start_decompress or jpeg_read_coefficients.
+/// Returns true if libjpeg makes up for coefficients that a progressive file lacks, by looking at the blocks around: it
+/// then shows more than the coefficients. Call this after jpeg_start_decompress or jpeg_read_coefficients.
 inline bool LacksCoefficients(const jpeg_decompress_struct& jpeg) {
   if (!jpeg.progressive_mode || jpeg.coef_bits == nullptr) return false;
   constexpr int kLooked = 10;  // coefficients

@@ -29,7 +29,7 @@ void JpegTarget::Create() {
   jpeg_.dest = &to_;
 }
 
-// False without memory. An exception must not pass libjpeg, nor a jump this function.
+// Returns false without memory. An exception must not pass libjpeg, and a jump must not pass this function.
 bool JpegTarget::Destination::Grow() {
   const size_t made = bytes.size();
   try {

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// A compressor of libjpeg and the bytes that it makes. It owns both at every moment of an encoding, also if that ends
-/// early. (libjpeg's own jpeg_mem_dest says where its buffer lies only at the end of a whole encoding.) Not movable,
+/// Holds a compressor of libjpeg and the bytes that it makes. It owns both at every moment of an encoding, also if that
+/// ends early. (libjpeg's own jpeg_mem_dest says where its buffer is only at the end of a whole encoding.) Not movable,
 /// since libjpeg points at it. Not thread-safe.
 class JpegTarget {
  public:

@@ -57,7 +57,7 @@ TEST(JpegWriter, MayEndAfterEveryRow) {
   }
 }
 
-// Grey, 8 x 8 pixels. Its one coefficient can be read, and is greater than any that can be written.
+// Returns a grey JPEG of 8 x 8 pixels. Its one coefficient can be read, and is greater than any that can be written.
 std::string WithHugeCoefficient(size_t marker_bytes) {
   const auto segment = [](char marker, const std::string& payload) {
     const size_t size = payload.size() + 2;

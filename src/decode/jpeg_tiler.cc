@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kLeastInterval = 4;  // MCUs: less costs more bytes than it saves time
 
-/// The coefficients of a JPEG. Freed whatever happens, after what is made of them.
+/// Holds the coefficients of a JPEG. They are freed in any case, after the objects that are made of them.
 class Coefficients {
  public:
   Coefficients() = default;
@@ -24,13 +24,14 @@ class Coefficients {
   }
 
   absl::Status Read(ByteSpan encoded, uint64_t memory_bytes);
-  /// True if the coefficients are all that there is to show, and libjpeg does not warn of them.
+  /// Returns true if the coefficients are all that there is to show, and libjpeg does not warn of them.
   bool AreWhole() const { return guard_.warnings() == head_warnings_ && !LacksCoefficients(jpeg_); }
-  /// Whether one scan may hold the blocks of all components.
+  /// Returns whether one scan may hold the blocks of all components.
   bool CanInterleave() const;
-  /// In a row of a baseline scan.
+  /// Returns the number of MCUs in a row of a baseline scan.
   unsigned Mcus() const;
-  /// `interval` 0: without restart markers. Of the coefficients several may be made, one after the other.
+  /// If `interval` is 0, there are no restart markers. Several JPEGs may be made from the coefficients, one after the
+  /// other.
   absl::StatusOr<std::string> Write(unsigned interval);
 
  private:
@@ -80,7 +81,7 @@ unsigned Coefficients::Mcus() const {
   return (jpeg_.image_width + width - 1) / width;
 }
 
-// All but those that libjpeg writes itself.
+// Copies all markers except those that libjpeg writes itself.
 void Coefficients::CopyMarkers(jpeg_compress_struct* to) const {
   const auto begins = [](const jpeg_marker_struct& marker, std::string_view text) {
     return std::string_view(reinterpret_cast<const char*>(marker.data), marker.data_length).starts_with(text);
@@ -99,7 +100,7 @@ absl::StatusOr<std::string> Coefficients::Write(unsigned interval) {
   const bool ok = guard_.Run([&] {
     to.Create();
     jpeg_copy_critical_parameters(&jpeg_, jpeg);
-    // Not where there was none: what describes a photograph by EXIF begins with that.
+    // A JFIF marker is written only if there was one: a photograph described by EXIF begins with that.
     jpeg->write_JFIF_header = jpeg->write_JFIF_header && jpeg_.saw_JFIF_marker;
     jpeg->optimize_coding = TRUE;
     jpeg->restart_interval = interval;
@@ -111,7 +112,7 @@ absl::StatusOr<std::string> Coefficients::Write(unsigned interval) {
   return to.TakeBytes();
 }
 
-/// The divisors of a row from kLeastInterval on, rising; at least the row itself.
+/// Returns the divisors of a row from kLeastInterval on, rising; at least the row itself.
 std::vector<unsigned> IntervalsOf(unsigned mcus) {
   std::vector<unsigned> intervals;
   for (unsigned interval = kLeastInterval; interval < mcus; ++interval) {

@@ -102,7 +102,7 @@ bool JpegTiles::TakeFrame(const JpegSegment& segment) {
   return true;
 }
 
-// One scan with all coefficients of all components.
+// Takes one scan with all coefficients of all components.
 bool JpegTiles::TakeScan(const JpegSegment& segment) const {
   const ByteSpan payload = segment.payload;
   const auto components = static_cast<size_t>(components_);
@@ -117,7 +117,7 @@ bool JpegTiles::Divide() {
   tile_width_ = interval_ * mcu_width_;
   columns_ = mcus / interval_;
   rows_ = DivideUp(height_, mcu_height_);
-  // Before memory is taken: each tile but the first is behind a marker.
+  // Before memory is taken: each tile but the first follows a marker.
   return tiles() > 1 && static_cast<size_t>(tiles()) <= encoded_.size() / kMarkerBytes;
 }
 

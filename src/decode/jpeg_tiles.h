@@ -12,17 +12,17 @@ namespace millrace {
 
 struct JpegSegment;
 
-/// The tiles of a JPEG: what lies between two restart markers, where the restart interval divides the rows of MCUs.
-/// Nothing that is decoded in one tile depends on another, so a smaller JPEG can be put together from those that show
-/// a part of the image. Pure; reusable; not thread-safe.
+/// Finds the tiles of a JPEG: the codes between two restart markers, if the restart interval divides the rows of MCUs.
+/// Nothing that is decoded in one tile depends on another, so a smaller JPEG can be put together from those that show a
+/// part of the image. Pure; reusable; not thread-safe.
 class JpegTiles {
  public:
-  /// Reads the head and finds the markers, at some GB/s. `encoded` must outlive the use of what is found. False if the
-  /// JPEG has no tiles, or if it is anything but a whole baseline JPEG of one scan whose markers come in order: then
-  /// only a decoder that reads all of it can tell what it is.
+  /// Reads the head and finds the markers, at some GB/s. `encoded` must outlive the use of the result. Returns false if
+  /// the JPEG has no tiles, or if it is anything but a whole baseline JPEG of one scan whose markers come in order.
+  /// Then only a decoder that reads all of it can decide what it is.
   bool Parse(ByteSpan encoded);
 
-  /// Tiles, end exclusive, and the pixels of the image that they show.
+  /// Describes tiles, end exclusive, and the pixels of the image that they show.
   struct Part {
     int first_column = 0;
     int end_column = 0;
@@ -31,8 +31,8 @@ class JpegTiles {
     Region pixels;
   };
 
-  /// The fewest tiles that show a region, in pixels of the image and within it. They are wider than one MCU, unless the
-  /// image is not: libjpeg upsamples the chroma of narrower images in another way.
+  /// Returns the fewest tiles that show a region, in pixels of the image and within it. They are wider than one MCU,
+  /// unless the image is not: libjpeg upsamples the chroma of narrower images in another way.
   Part Cover(const Region& region) const;
 
   int tiles() const { return columns_ * rows_; }

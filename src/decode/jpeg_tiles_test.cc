@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadOnce(RowReader* reader, const std::stri
   return pixels;
 }
 
-/// The pixels of a region, without the fourth byte.
+/// Returns the pixels of a region, without the fourth byte.
 absl::StatusOr<std::vector<uint8_t>> ReadRegion(const std::string& jpeg, const Region& region, int denominator,
                                                 PixelForm form, JpegReading reading = JpegReading::kNeeded) {
   const std::unique_ptr<RowReader> reader = MakeJpegReader(reading);
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadRegion(const std::string& jpeg, const R
   return pixels;
 }
 
-/// The same, cut out of the whole image.
+/// Returns the same pixels, cut out of the whole image.
 std::vector<uint8_t> CutOut(const std::vector<uint8_t>& whole, ImageSize size, const Region& region, int bytes) {
   std::vector<uint8_t> pixels;
   for (int y = region.top; y < region.bottom; ++y) {
@@ -73,7 +73,7 @@ Region DrawRegion(ImageSize size, Rng& rng) {
   Region region;
   region.left = static_cast<int>(rng.Below(size.width));
   region.top = static_cast<int>(rng.Below(size.height));
-  // Small ones, and ones that end at the border, more often than chance has it.
+  // Small regions, and those that end at the border, come more often than by chance.
   const int widest = rng.Below(2) == 0 ? size.width - region.left : std::min(3, size.width - region.left);
   const int highest = rng.Below(2) == 0 ? size.height - region.top : std::min(3, size.height - region.top);
   region.right = region.left + 1 + static_cast<int>(rng.Below(widest));
@@ -118,7 +118,7 @@ TEST(JpegTilesTest, CropsAreThoseOfTheWholeImage) {
   }
 }
 
-// As other programs write them: any interval, those that do not divide a row too.
+// Other programs write such files: with any interval, also those that do not divide a row.
 TEST(JpegTilesTest, CropsOfForeignIntervalsAreThoseOfTheWholeImage) {
   Rng rng(2);
   for (const JpegKind kind : {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kGrey}) {
@@ -218,12 +218,12 @@ TEST(JpegTilerTest, DamageIsFound) {
   for (size_t length = 0; length < jpeg.size(); length += 7) {
     EXPECT_EQ(TileJpeg(AsBytes(jpeg.substr(0, length)), kMemory).status().code(), absl::StatusCode::kDataLoss);
   }
-  // 3 x 1,024 blocks of 128 bytes.
+  // The coefficients are 3 x 1,024 blocks of 128 bytes.
   const std::string large = MakeJpeg(256, 256, {.kind = JpegKind::kYcc444, .progressive = true});
   EXPECT_EQ(TileJpeg(AsBytes(large), 100'000).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// What shows that the other tiles are not decoded: their damage changes nothing.
+// The other tiles are not decoded: their damage changes nothing.
 TEST(JpegTilesTest, OnlyTilesOfTheCropAreDecoded) {
   const std::string whole = Tiled(MakeJpeg(640, 480));
   std::string jpeg = whole;

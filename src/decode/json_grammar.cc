@@ -15,14 +15,14 @@ namespace {
 constexpr size_t kMostDigits = 4300;  // of a whole number, for Python's int()
 constexpr size_t kMostLevels = 500;   // of nesting; Python's recursion ends at 1,000, of which the program takes some
 
-/// How many bytes a character has, and whether the first one is its highest.
+/// Says how many bytes a character has, and whether the first one is its highest.
 struct Encoding {
   size_t bytes = 1;
   bool big = false;
   size_t mark = 0;  // bytes of the byte order mark
 };
 
-// As json.detect_encoding tells it.
+// Returns the same encoding as json.detect_encoding.
 Encoding EncodingOf(std::string_view text) {
   using std::string_view_literals::operator""sv;
   if (text.starts_with("\0\0\xfe\xff"sv)) return {.bytes = 4, .big = true, .mark = 4};
@@ -40,7 +40,8 @@ Encoding EncodingOf(std::string_view text) {
   return {};
 }
 
-// One byte for each character, "?" for those above ASCII, which only strings hold; nullopt if these are no characters.
+// Returns one byte for each character, "?" for those above ASCII, which only strings hold; nullopt if these are not
+// characters.
 std::optional<std::string> AsAscii(std::string_view text, const Encoding& encoding) {
   constexpr uint32_t kMostCharacter = 0x10FFFF;
   if (text.size() % encoding.bytes != 0) return std::nullopt;
@@ -113,7 +114,7 @@ class JsonGrammar {
 
   void SkipBlanks() { at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size()); }
 
-  // The name of a member, and the colon.
+  // Parses the name of a member, and the colon.
   bool Name() {
     if (!String()) return false;
     SkipBlanks();
@@ -175,7 +176,7 @@ class JsonGrammar {
     return std::all_of(digits.begin(), digits.end(), [](char digit) { return HexValue(digit) >= 0; });
   }
 
-  // A character of UTF-8, be it half of a surrogate pair, as Python's "surrogatepass" takes it.
+  // Parses a character of UTF-8, be it half of a surrogate pair, as Python's "surrogatepass" takes it.
   bool Character() {
     const std::string_view rest = text_.substr(at_);
     size_t length = Utf8SequenceLength(rest);

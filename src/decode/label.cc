@@ -29,7 +29,7 @@ std::string_view Stripped(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
 }
 
-// What is told of a text that is no number: damage, or another kind of label than was asked for.
+// Returns the error for a text that is not a number: damage, or another kind of label than was asked for.
 absl::Status NoNumber(std::string_view text, std::string_view wanted) {
   if (text.starts_with("\x93NUMPY")) {
     return absl::InvalidArgumentError(
@@ -136,8 +136,8 @@ absl::StatusOr<LabelSpec> LabelSpec::Parse(std::string_view text) {
     }
   }
   return absl::InvalidArgumentError(
-      fmt::format("unknown kind of label \"{}\"; use int, float, text, json:PATH for a whole number in a JSON field "
-                  "(json:annotation.label), json-float:PATH for any number, or json-text:PATH for a string",
+      fmt::format("unknown kind of label \"{}\"; use int, float, text, json:PATH (a whole number in a JSON field: "
+                  "json:annotation.label), json-float:PATH (any number) or json-text:PATH (a string)",
                   text));
 }
 

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// How the bytes of a label field are read. It includes the type, so that all labels of a data set have the same.
+/// Says how the bytes of a label field are read. It includes the type, so that all labels of a data set have the same.
 struct LabelSpec {
   enum class Kind : uint8_t {
     kInt,    // an integer of 64 bits: ASCII decimal, white space around it allowed; in JSON a whole number
@@ -21,15 +21,15 @@ struct LabelSpec {
   std::string json_path;  // not empty: the field is JSON, and the label its member at this path: names joined by dots,
                           // `annotation.label`; a number picks an item of an array
 
-  /// "int", "float", "text", "json:PATH" (a whole number), "json-float:PATH" (a number) or "json-text:PATH" (a string).
-  /// InvalidArgument otherwise.
+  /// Parses "int", "float", "text", "json:PATH" (a whole number), "json-float:PATH" (a number) or "json-text:PATH" (a
+  /// string). Returns InvalidArgument otherwise.
   static absl::StatusOr<LabelSpec> Parse(std::string_view text);
   friend bool operator==(const LabelSpec&, const LabelSpec&) = default;
 };
 
 using LabelValue = std::variant<int64_t, double, std::string>;
 
-/// The largest label field that is read.
+/// No larger label field is read.
 inline constexpr size_t kMaxLabelBytes = size_t{1} << 20;
 
 /// Pure. kInt yields int64_t, kFloat double and kText std::string, from JSON too. DataLoss if the bytes are not such a

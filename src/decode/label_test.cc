@@ -22,7 +22,7 @@ void ExpectDataLoss(std::string_view kind, std::string_view text, std::string_vi
   ExpectError(absl::StatusCode::kDataLoss, kind, text, part);
 }
 
-// Sound, but of another kind than was asked for.
+// The text is sound, but of another kind than was asked for.
 void ExpectOtherKind(std::string_view kind, std::string_view text, std::string_view part) {
   ExpectError(absl::StatusCode::kInvalidArgument, kind, text, part);
 }
@@ -104,7 +104,7 @@ TEST(LabelTest, BrokenJson) {
 }
 
 TEST(LabelTest, DeepNestingDoesNotExhaustTheStack) {
-  // As deep as a field can be: each '[' is a level.
+  // The text is as deep as a field can be: each '[' is a level.
   const std::string open(kMaxLabelBytes, '[');
   EXPECT_EQ(ParseLabel(AsBytes(open), *LabelSpec::Parse("json:0")).status().code(), absl::StatusCode::kDataLoss);
   const size_t levels = kMaxLabelBytes / 2;

@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// Numbers of a TIFF file in either order of bytes; 0 beyond its end.
+// Reads numbers of a TIFF file in either order of bytes; 0 beyond its end.
 class TiffReader {
  public:
   explicit TiffReader(ByteSpan tiff) : tiff_(tiff), big_(AsText(tiff).starts_with("MM")) {}
@@ -41,7 +41,8 @@ class TiffReader {
   const bool big_;
 };
 
-// Types of the numbers that an orientation may have. A signed one is that much above the one without a sign.
+// These are the types of the numbers that an orientation may have. A signed one is that much above the one without a
+// sign.
 constexpr uint32_t kTiffByte = 1;
 constexpr uint32_t kTiffShort = 3;
 constexpr uint32_t kTiffLong = 4;
@@ -52,10 +53,10 @@ constexpr uint32_t kTiffDouble = 12;
 constexpr uint32_t kTiffDirectory = 13;
 constexpr uint32_t kTiffLong8 = 16;
 
-// Bytes of a number of each type of TIFF; 0 for types that do not exist.
+// These are the bytes of a number of each type of TIFF; 0 for types that do not exist.
 constexpr uint8_t kTypeBytes[] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
 
-// A tag of the first directory: `at` is where its values are.
+// This is a tag of the first directory: `at` is where its values are.
 struct TiffEntry {
   uint32_t type = 0;
   uint32_t count = 0;
@@ -66,7 +67,7 @@ bool BeginsAsTiff(ByteSpan bytes) {
   return AsText(bytes).starts_with("II") || AsText(bytes).starts_with("MM");
 }
 
-// The first such tag that has a value. As Pillow, it reads up to the first tag that is cut off.
+// Returns the first such tag that has a value. As Pillow does, it reads up to the first tag that is cut off.
 std::optional<TiffEntry> FindTag(ByteSpan tiff, uint32_t tag) {
   if (!BeginsAsTiff(tiff)) return std::nullopt;
   const TiffReader reader(tiff);
@@ -93,7 +94,7 @@ uint32_t WholeOf(double number) {
   return number >= 0 && number <= kMost && number == std::floor(number) ? static_cast<uint32_t>(number) : 0;
 }
 
-// The tag Orientation of the first directory, 0 if it is no such number; nullopt if there is none.
+// Returns the tag Orientation of the first directory, 0 if it is not such a number; nullopt if there is none.
 std::optional<uint32_t> OrientationTag(ByteSpan tiff) {
   constexpr uint32_t kOrientationTag = 0x0112;
   const TiffReader reader(tiff);
@@ -126,7 +127,7 @@ std::optional<uint32_t> OrientationTag(ByteSpan tiff) {
   }
 }
 
-// The first orientation in XMP data; 0 if there is none.
+// Returns the first orientation in XMP data; 0 if there is none.
 uint32_t OrientationInXmp(std::string_view xmp) {
   constexpr std::string_view kName = "tiff:Orientation";
   for (size_t at = xmp.find(kName); at != std::string_view::npos; at = xmp.find(kName, at + 1)) {

@@ -9,27 +9,26 @@
 
 namespace millrace {
 
-/// How the stored pixels of a photograph become what its camera saw. Pure.
+/// Says how the stored pixels of a photograph become what its camera saw. Pure.
 struct Orientation {
   bool transposed = false;  // columns are stored as rows
-  bool mirrored_x = false;  // of the stored image: the first column shows what lies at its right end
-  bool mirrored_y = false;  // likewise
+  bool mirrored_x = false;  // of the stored image: the first column shows what is at its right end
+  bool mirrored_y = false;  // the first row shows what is at its bottom
   bool turns() const { return transposed || mirrored_x || mirrored_y; }
 };
 
-/// By the EXIF data of a JPEG, PNG or WebP, or the tags of a TIFF; if these have no orientation, by the XMP data. An
-/// image is as it is stored if they say nothing, or nothing sensible.
+/// Finds the orientation by the EXIF data of a JPEG, PNG or WebP, or the tags of a TIFF; if these have no orientation,
+/// by the XMP data. An image is as it is stored if they say nothing, or nothing sensible.
 Orientation OrientationOf(ByteSpan encoded);
 
-/// How the decoder turns an image: as Pillow does, which turns a TIFF when it loads it, and others only by
-/// exif_transpose
-/// (`by_exif`).
+/// Returns how the decoder turns an image: as Pillow does, which turns a TIFF when it loads it, and others only by
+/// exif_transpose (`by_exif`).
 Orientation OrientationToShow(ByteSpan encoded, bool by_exif);
 
-/// The size of the image as it is seen; and the other way round.
+/// Returns the size of the image as it is seen; and the other way round.
 ImageSize Turned(ImageSize size, const Orientation& orientation);
 
-/// What of the stored image (`size`) holds a part of the image as it is seen. Without its flips.
+/// Returns the part of the stored image (`size`) that holds a part of the image as it is seen, without its flips.
 SourceCrop StoredCrop(const SourceCrop& seen, ImageSize size, const Orientation& orientation);
 
 /// Takes the rows of a small stored image and gives those of the image as it is seen.

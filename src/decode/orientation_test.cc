@@ -21,7 +21,7 @@ using namespace std::string_literals;
 constexpr int kWidth = 40;
 constexpr int kHeight = 24;
 
-// The payload of an APP1 segment.
+// Returns the payload of an APP1 segment.
 std::string Exif(int orientation, bool big) {
   const auto number = [big](uint64_t value, int bytes) {
     std::string text;
@@ -53,7 +53,7 @@ ImageSpec TurnedSpec(int height, int width, bool turn = true) {
   return spec;
 }
 
-// As the EXIF standard says where row 0 and column 0 of what is stored are seen.
+// Follows the EXIF standard, which says where row 0 and column 0 of the stored image are seen.
 std::vector<uint8_t> Seen(const std::vector<uint8_t>& stored, int orientation, int* width, int* height) {
   const bool swap = orientation >= 5;
   *width = swap ? kHeight : kWidth;

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// Of the standard normal distribution.
+// Draws from the standard normal distribution.
 double Normal(Rng& rng) {
   const double radius = std::sqrt(-2 * std::log(1 - rng.Unit()));
   return radius * std::cos(2 * std::numbers::pi * rng.Unit());
@@ -94,7 +94,7 @@ void ImageOutput::PutPlane(int y, int channel, const uint8_t* plane) const {
   floats_.Plane(plane, width, static_cast<size_t>(channel), to);
 }
 
-// Of a number of the image in `out_`, counted in numbers.
+// Returns the place of a number of the image in `out_`, counted in numbers.
 size_t ImageOutput::PlaceOf(int y, int x, int channel) const {
   const size_t width = spec_->width;
   const size_t at = width * static_cast<size_t>(y) + static_cast<size_t>(x);

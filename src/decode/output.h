@@ -15,9 +15,9 @@ class ImageOutput {
   /// The spec outlives the use of the output. `pixels` (if any) gets the u8 HWC pixels, too.
   void Start(const ImageSpec& spec, MutableByteSpan out, MutableByteSpan pixels);
 
-  /// Row `y`: RGBX, or grey when the spec has one channel.
+  /// Puts row `y`: RGBX, or grey when the spec has one channel.
   void Put(int y, const uint8_t* row);
-  /// Row `y` without gaps, as it is in an image of the layout HWC.
+  /// Puts row `y` without gaps, as it is in an image of the layout HWC.
   void PutPacked(int y, const uint8_t* row);
 
   /// Overwrites a part of the image, whose rows were put, as the transform says; random values are a function of `key`.
@@ -25,7 +25,7 @@ class ImageOutput {
 
  private:
   void PutFloats(int y, const uint8_t* packed) const;
-  /// `plane` has the pixels of one channel; those of the output lie side by side, too.
+  /// `plane` has the pixels of one channel; those of the output are side by side, too.
   void PutPlane(int y, int channel, const uint8_t* plane) const;
   size_t PlaceOf(int y, int x, int channel) const;
 

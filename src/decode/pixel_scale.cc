@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// All that normalization can yield. It is calculated in a simpler way, many at a time, if that yields the very same,
-// which nearly always is so.
+// Computes all that normalization can yield. It is calculated in a simpler way, many at a time, if that yields the very
+// same, which nearly always is so.
 void PixelScale::Set(const PerChannel& mean, const PerChannel& std) {
   if (mean_ == mean && std_ == std) return;
   for (size_t c = 0; c < table_.size(); ++c) {

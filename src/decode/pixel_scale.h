@@ -17,9 +17,9 @@ class PixelScale {
   void Set(const PerChannel& mean, const PerChannel& std);
 
   float At(size_t channel, uint8_t value) const { return table_[channel][value]; }
-  /// `count` pixels of one channel that lie side by side, and as many floats, which need not be aligned.
+  /// Converts `count` pixels of one channel that are stored side by side, to as many floats, which need not be aligned.
   void Plane(const uint8_t* from, size_t count, size_t channel, uint8_t* to) const;
-  /// `count` pixels of `channels` bytes each, and as many floats, which need not be aligned.
+  /// Converts `count` pixels of `channels` bytes each, to as many floats, which need not be aligned.
   void Packed(const uint8_t* from, size_t count, size_t channels, uint8_t* to) const;
 
  private:
@@ -39,7 +39,7 @@ class HalfScale {
  public:
   HalfScale(const PixelScale& scale, HalfType type);
 
-  /// As those of PixelScale, with the bits of a half in the place of each float.
+  /// These convert like those of PixelScale. The bits of a half take the place of each float.
   void Plane(const uint8_t* from, size_t count, size_t channel, uint8_t* to) const;
   void Packed(const uint8_t* from, size_t count, size_t channels, uint8_t* to) const;
 

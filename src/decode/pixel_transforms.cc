@@ -22,7 +22,7 @@ double Spaced(double from, double to, int bin, int bins) {
   return from + (to - from) * bin / (bins - 1);
 }
 
-/// One picture and what was done to it.
+/// Holds one picture and what was done to it.
 class Transformer {
  public:
   Transformer(Pixels* image, Pixels* scratch, std::vector<Warp>* warps)

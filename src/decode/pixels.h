@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// A small image in memory: rows without gaps, `channels` bytes (1 or 3) a pixel.
+/// Holds a small image in memory: rows without gaps, `channels` bytes (1 or 3) a pixel.
 struct Pixels {
   int width = 0;
   int height = 0;

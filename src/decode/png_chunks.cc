@@ -41,7 +41,7 @@ void PutPngChunk(std::string_view name, ByteSpan payload, std::string* out) {
   PutPngNumber(Crc32(AsBytes(*out).subspan(begin)), out);
 }
 
-// The numbers of IHDR that matter here.
+// Holds the numbers of IHDR that matter here.
 struct PngHead {
   uint8_t depth = 0;
   uint8_t colours = 0;
@@ -61,7 +61,7 @@ bool IsUnknownCritical(std::string_view name) {
          std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown);
 }
 
-// True if Pillow calls the chunk cut off: it has fewer bytes than its meaning takes.
+// Returns true if Pillow calls the chunk cut off: it has fewer bytes than its meaning takes.
 bool IsTooShort(const PngChunk& chunk, const PngHead& head) {
   struct Least {
     std::string_view name;
@@ -75,7 +75,7 @@ bool IsTooShort(const PngChunk& chunk, const PngHead& head) {
   });
 }
 
-// True if a compressed profile or text names a method that does not exist. The method follows a name and a NUL.
+// Returns true if a compressed profile or text names a method that does not exist. The method follows a name and a NUL.
 bool HasUnknownMethod(const PngChunk& chunk) {
   const std::string_view text = AsText(chunk.payload);
   if (chunk.name == "iCCP") {
@@ -102,7 +102,7 @@ absl::Status CheckPngChunk(const PngChunk& chunk, const PngHead& head) {
   return absl::OkStatus();
 }
 
-// The bytes of a palette that count: whole entries, as many as pixels of that depth can name.
+// Returns the bytes of a palette that count: whole entries, as many as pixels of that depth can name.
 size_t PngPaletteBytes(size_t bytes, const PngHead& head) {
   constexpr size_t kMaxEntries = 256;
   if (bytes > kMaxEntries * kPaletteEntryBytes || head.depth > 8) return bytes;  // spng calls it damaged
@@ -118,7 +118,7 @@ class PngCopy {
  private:
   std::optional<PngChunk> Next();
   absl::Status TakeHead(const PngChunk& chunk, size_t begin);
-  // All of the file up to there, with what was changed before.
+  // Keeps all of the file up to there, with what was changed before.
   void KeepUntil(size_t end);
 
   ByteSpan encoded_;

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-/// Of one ancillary chunk (colour profile, text) once inflated, and of all that are kept.
+/// These bound one ancillary chunk (colour profile, text) once inflated, and all that are kept.
 constexpr size_t kMaxChunkBytes = size_t{16} << 20;
 constexpr size_t kPixelBytes = 4;
 /// A larger buffer (of an interlaced image) is not kept for the next image.
@@ -72,7 +72,7 @@ absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
   if (error == 0) error = spng_get_ihdr(png_.get(), &header_);
   if (error != 0) return Damaged(error);
   RETURN_IF_ERROR(CheckImageSize(header_.width, header_.height));
-  // Chunks before the pixels must fit their checksums; those behind them are not looked at, as by Pillow.
+  // Chunks before the pixels must fit their checksums; those after them are not looked at, as by Pillow.
   error = spng_decode_chunks(png_.get());
   // Checksums of the pixels' chunks fit. Without them spng looks at that of their codec, which is slower.
   if (error == 0 && !changed_) error = spng_set_crc_action(png_.get(), SPNG_CRC_USE, SPNG_CRC_USE);
@@ -139,7 +139,7 @@ absl::Status PngReader::CheckNumbers() const {
   return absl::InvalidArgumentError("a PNG of 16-bit numbers, which do not fit into 8 bits; store it in 8 bits");
 }
 
-// Numbers of 1, 2, 4 or 8 bits, the first ones in the high bits, to one a byte.
+// Spreads numbers of 1, 2, 4 or 8 bits, the first ones in the high bits, to one a byte.
 void PngReader::Spread(const uint8_t* packed, uint8_t* to) const {
   const unsigned depth = header_.bit_depth;
   const unsigned mask = (1u << depth) - 1;

@@ -16,7 +16,7 @@ class PngWriter {
   ~PngWriter();
 
   absl::Status Start(int width, int height);
-  /// The rows, top down, as RGBX.
+  /// Put takes the rows from the top down, as RGBX.
   absl::Status Put(const uint8_t* row);
   absl::StatusOr<std::string> Finish();
 

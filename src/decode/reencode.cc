@@ -29,7 +29,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-/// The most that an image may need that must be held: packing has no budget to ask, and sets kReencodeBytes aside.
+/// An image that must be held may need at most this: packing has no budget to ask, and sets kReencodeBytes aside.
 constexpr uint64_t kCoefficientBytes = uint64_t{256} << 20;
 
 constexpr size_t kEndOfPngHeader = 33;  // the signature and IHDR
@@ -41,7 +41,7 @@ bool IsPng(ByteSpan encoded) {
   return AsText(encoded).starts_with("\x89PNG\r\n\x1a\n"sv);
 }
 
-// RGB or RGBA, by what the header says.
+// Returns whether the PNG is RGB or RGBA, by its header.
 bool IsTrueColour(ByteSpan png) {
   constexpr size_t kColourType = 25;
   if (png.size() <= kColourType) return false;
@@ -49,7 +49,7 @@ bool IsTrueColour(ByteSpan png) {
   return type == 2 || type == 6;
 }
 
-/// What is kept of a JPEG's head, and how many components it has (0: this cannot be told).
+/// Holds the parts of a JPEG's head that are kept, and how many components it has (0: the head does not say).
 struct JpegHead {
   std::vector<JpegSegment> kept;
   int components = 0;
@@ -70,14 +70,14 @@ JpegHead ReadHead(ByteSpan encoded) {
     const bool is_places = marker == jpeg_marker::kApp2 && AsText(segment->payload).starts_with("MPF\0"sv);
     if ((marker == jpeg_marker::kApp1 || marker == jpeg_marker::kApp2) && !is_places) head.kept.push_back(*segment);
   }
-  // A profile of another space than the pixels will have.
+  // The profile is of another colour space than the pixels will have.
   if (head.components == 4) {
     std::erase_if(head.kept, [](const JpegSegment& segment) { return segment.marker == jpeg_marker::kApp2; });
   }
   return head;
 }
 
-/// The sizes of one resize.
+/// Holds the sizes of one resize.
 struct Scaling {
   ImageSize to;
   int denominator = 1;  // by which the reader shrinks first
@@ -163,7 +163,7 @@ absl::StatusOr<std::optional<std::string>> ResizePng(ByteSpan encoded, const Ima
   return png.insert(kEndOfPngHeader, ShownChunksOfPng(encoded));
 }
 
-/// RGB pixels of an image that is encoded as a whole.
+/// Holds RGB pixels of an image that is encoded as a whole.
 struct WholeImage {
   int width = 0;
   int height = 0;
@@ -224,7 +224,7 @@ absl::Status Judge(RowReader& reader, ImageSize size) {
   return absl::OkStatus();
 }
 
-// GIF, TIFF and BMP, which become PNGs. TIFFs and BMPs that may be masks or measurements stay as they are.
+// Resizes GIF, TIFF and BMP, which become PNGs. TIFFs and BMPs that may be masks or measurements stay as they are.
 absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFormat format,
                                                        const ImageChange& change) {
   const std::unique_ptr<RowReader> reader = MakeOtherReader(format);
@@ -260,7 +260,7 @@ absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFo
   return writer.Finish();
 }
 
-// OK if all of the image can be decoded.
+// Returns OK if all of the image can be decoded.
 absl::Status CheckWhole(ByteSpan encoded) {
   const ImageSpec spec{.height = 32, .width = 32};
   std::vector<std::byte> pixels(spec.bytes());

@@ -55,7 +55,7 @@ TEST(ReencodeTest, ShorterSideIsAsGiven) {
       EXPECT_EQ(std::min(to->width, to->height), 100);
       const double ratio = static_cast<double>(from.width) / from.height;
       EXPECT_NEAR(static_cast<double>(to->width) / to->height, ratio, 0.01 * ratio);
-      // What a decoder makes of the source in one step, but for what the second JPEG loses.
+      // The reference is decoded from the source in one step; the second JPEG loses a little more.
       EXPECT_LT(MeanDifference(PixelsOf(resized, *to), PixelsOf(jpeg, *to)), 6.0);
     }
   }
@@ -129,7 +129,7 @@ TEST(ReencodeTest, PngInColourStaysPngAndMasksStayAsTheyAre) {
   }
 }
 
-// EXIF data that say the orientation 6.
+// Returns EXIF data that say the orientation 6.
 std::string ExifOfTurned() {
   return std::string("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0", 26);
 }

@@ -11,13 +11,13 @@ namespace {
 
 constexpr double kUnit = 1 << kernels::kWeightBits;
 
-/// How far the filter reaches if nothing is reduced.
+/// Returns how far the filter reaches if nothing is reduced.
 double SupportOf(Interpolation filter) {
   if (filter == Interpolation::kBicubic) return 2;
   return filter == Interpolation::kBox ? 0.5 : 1;
 }
 
-/// Of a number that fits. std::floor is a call on machines of the baseline.
+/// Rounds down a number that fits. std::floor is a call on machines of the baseline.
 int Floor(double value) {
   const int whole = static_cast<int>(value);
   return whole - (value < whole ? 1 : 0);

@@ -8,26 +8,26 @@
 #include "decode/image.h"
 #include "decode/resample_kernels.h"
 
-/// Antialiased resizing as Pillow and torchvision define it (a filter whose support grows with the reduction: a
-/// triangle, a cubic or a box), as a stream: rows go in, rows come out, and memory holds only the few that a row of the
-/// output needs.
+/// Resizes with antialiasing as Pillow and torchvision define it: with a filter whose support grows with the reduction
+/// (a triangle, a cubic or a box). It is a stream: rows are put in and taken out, and memory holds only the few that a
+/// row of the output needs.
 
 namespace millrace {
 
-/// The weights of one axis of a resize. Reusable: Build replaces the contents.
+/// Holds the weights of one axis of a resize. Reusable: Build replaces the contents.
 class ResizeAxis {
  public:
   /// Output i of `outputs` covers the source from `from + i * size / outputs` on. Only pixels in [low, high)
-  /// contribute; at least one of them must lie within the covered part. `reverse` mirrors the output.
+  /// contribute; at least one of them must be within the covered part. `reverse` mirrors the output.
   void Build(double from, double size, int low, int high, int outputs, bool reverse,
              Interpolation filter = Interpolation::kBilinear);
 
-  /// What `whole` is for pixels, for samples of half the resolution, of which there are `size`: as if these were first
-  /// doubled as libjpeg does it (a pixel takes three quarters of its sample, and a quarter of the nearest other one).
-  /// Both steps are weighted sums, and so is this one.
+  /// Builds the axis that does for samples of half the resolution, of which there are `size`, what `whole` does for
+  /// pixels. The result is as if these were first doubled as libjpeg does it (a pixel takes three quarters of its
+  /// sample, and a quarter of the nearest other one). Both steps are weighted sums, and so is this one.
   void BuildHalved(const ResizeAxis& whole, int size);
 
-  /// Source pixels that any output needs: [begin, end).
+  /// These bound the source pixels that any output needs: [begin, end).
   int begin() const { return begin_; }
   int end() const { return end_; }
   int outputs() const { return static_cast<int>(first_.size()); }
@@ -36,7 +36,7 @@ class ResizeAxis {
   int first(int output) const { return first_[output]; }
   const int16_t* weights(int output) const { return weights_.data() + static_cast<size_t>(output) * stride_; }
 
-  /// For the kernels, with positions relative to begin().
+  /// Returns the weights for the kernels, with positions relative to begin().
   kernels::Weights view() const { return {relative_.data(), weights_.data(), outputs(), taps_, stride_}; }
 
  private:
@@ -53,7 +53,7 @@ class ResizeAxis {
   int taps_ = 0;
   int stride_ = 0;
 
-  /// What the tables were built for.
+  /// Holds the arguments that the tables were built for.
   struct Purpose {
     double from = 0;
     double size = 0;
@@ -87,11 +87,11 @@ class StreamResizer {
     }
   }
 
-  /// True once every output row was emitted.
+  /// Returns true once every output row was emitted.
   bool done() const { return next_output_ == vertical_->outputs(); }
 
   static constexpr size_t kMaxRingBytes = size_t{64} << 20;
-  /// What Start holds until the next one.
+  /// Returns the bytes that Start holds until the next one.
   static size_t RingBytes(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels);
 
  private:

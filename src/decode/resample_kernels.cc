@@ -16,11 +16,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kRowShift = kWeightBits - kRowBits;
 constexpr int kFinalShift = kWeightBits + kRowBits;
-/// Of a number of the rows between the two passes. A filter with negative weights overshoots: as in Pillow, it is cut
-/// off after each pass.
+/// Numbers of the rows between the two passes are at most this. A filter with negative weights overshoots: as in
+/// Pillow, the excess is cut off after each pass.
 constexpr int kMostInRow = 255 << kRowBits;
 
-// JPEG's conversion of YCbCr, in 15 bits behind the point. What is above one is added apart.
+// JPEG's conversion of YCbCr uses 15 fraction bits. The whole part of a factor above one is added separately.
 constexpr int16_t kRedOfRed = 13173;     // 1.402 - 1
 constexpr int16_t kGreenOfBlue = 11277;  // 0.344136
 constexpr int16_t kGreenOfRed = 23401;   // 0.714136
@@ -78,7 +78,7 @@ using BlendTag = hn::CappedTag<int16_t, 32>;
 using BlendTag = hn::CappedTag<int16_t, 8>;
 #endif
 
-/// Saturates. What InterleaveLower and InterleaveUpper have set apart is in order again.
+/// Saturates. Numbers that InterleaveLower and InterleaveUpper have separated are in order again.
 template <class D16, class V32>
 HWY_INLINE hn::Vec<D16> PackWords(D16 di16, V32 low, V32 high) {
 #if HWY_ARCH_X86
@@ -89,8 +89,8 @@ HWY_INLINE hn::Vec<D16> PackWords(D16 di16, V32 low, V32 high) {
 #endif
 }
 
-/// Of 32-bit sums that are whole: NEON has them in two parts until RearrangeToOddPlusEven, and what one of these begins
-/// with would count twice for some and not at all for others.
+/// Rounds 32-bit sums that are whole. NEON has them in two parts until RearrangeToOddPlusEven; the initial value of one
+/// of these would count twice for some and not at all for others.
 template <int kBits, class V>
 HWY_INLINE V RoundedShift(V sums) {
   return hn::ShiftRight<kBits>(hn::Add(sums, hn::Set(hn::DFromV<V>(), 1 << (kBits - 1))));
@@ -100,15 +100,15 @@ HWY_INLINE V RoundedShift(V sums) {
 /// multiplies and adds two taps.
 alignas(16) constexpr uint8_t kPairTaps[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
 
-/// Two weights as one lane.
+/// Returns two weights as one lane.
 HWY_INLINE int32_t PairAt(const int16_t* HWY_RESTRICT weights) {
   int32_t pair;
   std::memcpy(&pair, weights, sizeof(pair));
   return pair;
 }
 
-/// One pixel with 4 lanes. `kPairs` 0: as many pairs of taps as the weights say. A number known to the compiler saves
-/// the inner loop.
+/// Computes one pixel with 4 lanes. If `kPairs` is 0, there are as many pairs of taps as the weights say. A number
+/// known to the compiler saves the inner loop.
 template <int kPairs>
 HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumPixel(const uint8_t* HWY_RESTRICT pixel,
                                                        const int16_t* HWY_RESTRICT weight, int pairs) {
@@ -182,7 +182,7 @@ HWY_INLINE hn::Vec<BlendTag> LoadWords(const uint8_t* HWY_RESTRICT numbers) {
   return hn::PromoteTo(BlendTag(), hn::LoadU(hn::Rebind<uint8_t, BlendTag>(), numbers));
 }
 
-/// The weighted sums of as many numbers of the rows as a vector of words has, shifted by `kShift` and rounded.
+/// Returns the weighted sums of as many numbers of the rows as a vector of words has, shifted by `kShift` and rounded.
 template <int kShift, typename Number>
 HWY_INLINE hn::Vec<BlendTag> BlendVector(const Number* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights,
                                          int taps, size_t x) {
@@ -225,8 +225,8 @@ void BlendByteRowsImpl(const uint8_t* const* HWY_RESTRICT rows, const int16_t* H
   }
 }
 
-/// The lanes add up to the weighted sum of a pixel. `kGroups` 0: as many groups of taps as `taps` says; a number known
-/// to the compiler saves the loop.
+/// The lanes add up to the weighted sum of a pixel. If `kGroups` is 0, there are as many groups of taps as `taps` says;
+/// a number known to the compiler saves the loop.
 template <int kGroups>
 HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumNumbers(const int16_t* HWY_RESTRICT number,
                                                          const int16_t* HWY_RESTRICT weight, int taps) {

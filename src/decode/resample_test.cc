@@ -54,7 +54,7 @@ std::vector<uint8_t> Resize(const std::vector<uint8_t>& image, int width, int ch
   return out;
 }
 
-/// The definition: a triangle of radius max(1, scale) around the centre of each output, in double precision.
+/// Computes the definition: a triangle of radius max(1, scale) around the centre of each output, in double precision.
 double Reference(const std::function<double(int, int)>& pixel, Part x, Part y, int out_width, int out_height, int at_x,
                  int at_y) {
   const double scale_x = x.size / out_width;
@@ -186,7 +186,7 @@ TEST(ResampleTest, WeightsSumToOneHoweverMany) {
   }
 }
 
-// Samples that are doubled as libjpeg does it, and then resized: both in double precision.
+// Samples are doubled as libjpeg does it, and then resized: both in double precision.
 TEST(ResampleTest, HalvedAxesDoubleAndResize) {
   struct Halved {
     int pixels;
@@ -227,7 +227,7 @@ TEST(ResampleTest, HalvedAxesDoubleAndResize) {
         sum += halved.weights(i)[k];
       }
       ASSERT_EQ(sum, static_cast<int>(kOne));
-      // Nothing of a weight lies outside.
+      // Nothing of a weight is outside.
       ASSERT_EQ(*std::max_element(wanted.begin(), wanted.end()), 0);
     }
   }
@@ -378,7 +378,7 @@ TEST(ResampleTest, EveryInstructionSetGivesTheSameBytes) {
         std::vector<uint8_t> rgb(results.back().size() * 3);
         kernels::PackRgb(results.back().data(), results.back().size() / 4, rgb.data());
         results.push_back(rgb);
-        // Overshoots at each edge of the noise, so that sums are cut off.
+        // The filter overshoots at each edge of the noise, so that sums are cut off.
         results.push_back(
             Resize(image, c.width, channels, c.x, c.y, c.out_width, c.out_height, false, Interpolation::kBicubic));
         std::vector<uint8_t> floats(4 * image.size());

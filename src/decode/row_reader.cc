@@ -6,7 +6,7 @@ namespace millrace {
 
 namespace {
 
-/// (a * b) / 255, rounded.
+/// Returns (a * b) / 255, rounded.
 uint8_t MulDiv255(int a, int b) {
   const int product = a * b + 128;
   return static_cast<uint8_t>(((product >> 8) + product) >> 8);
@@ -29,8 +29,8 @@ absl::Status CheckImageSize(int64_t width, int64_t height) {
 
 absl::Status NotNumbers(std::string_view what) {
   return absl::InvalidArgumentError(
-      fmt::format("{} holds colours, and a map of numbers is wanted; store it as a PNG with a palette or in grey of at "
-                  "most 8 bits, or decode it as an image (channels 1 or 3)",
+      fmt::format("{} holds colours, and a map of numbers is wanted; store it as PNG with a palette, or grey of up to "
+                  "8 bits, or decode it as an image (channels 1 or 3)",
                   what));
 }
 

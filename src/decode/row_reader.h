@@ -17,13 +17,13 @@ class ResizeAxis;
 /// can cost.
 inline constexpr int kMaxImageSide = 65'500;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
-/// What a codec may hold at once of an image that cannot be streamed (progressive JPEG, interlaced PNG, WebP, rare
-/// kinds of TIFF): enough for any image of kMaxImagePixels. ImageMemory refuses what a budget does not hold.
+/// A codec may hold at most this at once of an image that cannot be streamed (progressive JPEG, interlaced PNG, WebP,
+/// rare kinds of TIFF). It is enough for any image of kMaxImagePixels. ImageMemory refuses what a budget does not hold.
 inline constexpr size_t kMaxCodecBytes = size_t{4} << 30;
 
 absl::Status CheckImageSize(int64_t width, int64_t height);
 
-/// The part of an image that is needed, in pixels after shrinking; right and bottom are one past the last.
+/// Describes the part of an image that is needed, in pixels after shrinking; right and bottom are one past the last.
 struct Region {
   int left = 0;
   int top = 0;
@@ -31,7 +31,7 @@ struct Region {
   int bottom = 0;
 };
 
-/// What the pixels of rows are.
+/// Says what the pixels of rows are.
 enum class PixelForm : uint8_t {
   kRgbx,     // 4 bytes, X undefined
   kGrey,     // 1 byte: luma
@@ -41,8 +41,8 @@ inline int BytesOf(PixelForm form) {
   return form == PixelForm::kRgbx ? 4 : 1;
 }
 
-/// Some rows of the region, in order. Valid until the next call; `first` points at the region's left pixel. A row is
-/// readable for kernels::kSlackBytes beyond its last pixel.
+/// Holds some rows of the region, in order. Valid until the next call; `first` points at the region's left pixel. A row
+/// is readable for kernels::kSlackBytes beyond its last pixel.
 struct RowBlock {
   const uint8_t* first = nullptr;
   size_t stride = 0;
@@ -61,14 +61,14 @@ class RowReader {
 
   virtual absl::StatusOr<ImageSize> Open(ByteSpan encoded) = 0;
 
-  /// Whether Start takes denominators other than 1.
+  /// Returns whether Start takes denominators other than 1.
   virtual bool can_shrink() const = 0;
 
-  /// True if pixels may be numbers of a mask or a measurement, which cannot be mixed: one sample, or places of a
-  /// palette. Not asked of JPEG, PNG and WebP.
+  /// Returns true if pixels may be numbers of a mask or a measurement, which cannot be mixed: one sample, or places of
+  /// a palette. It is not asked of JPEG, PNG and WebP.
   virtual bool may_be_numbers() const { return false; }
 
-  /// What Start will hold until Close because the image cannot be read row by row; 0 if it can.
+  /// Returns the bytes that Start will hold until Close because the image cannot be read row by row; 0 if it can.
   virtual uint64_t held_bytes() const = 0;
 
   /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the region lies within the shrunk image and is not
@@ -76,9 +76,9 @@ class RowReader {
   virtual absl::Status Start(const Region& region, int denominator, PixelForm form) = 0;
   virtual absl::StatusOr<RowBlock> Next() = 0;
 
-  /// Crops and resizes by itself, in RGBX: whatever is faster than doing so with the rows that Start and Next yield,
-  /// and differs from it only in how numbers are rounded. The axes are of the pixels of the image shrunk by
-  /// `denominator`. False, and nothing has happened, if there is no such way.
+  /// Crops and resizes by itself, in RGBX. It does so if that is faster than with the rows that Start and Next yield,
+  /// and if only the rounding of numbers differs. The axes are of the pixels of the image shrunk by `denominator`.
+  /// Returns false, and does nothing, if there is no such way.
   virtual absl::StatusOr<bool> Resize(const ResizeAxis& /*horizontal*/, const ResizeAxis& /*vertical*/,
                                       int /*denominator*/, RowSink /*emit*/) {
     return false;
@@ -88,25 +88,26 @@ class RowReader {
   /// (JpegReading says what a JPEG with tiles leaves out.)
   virtual absl::Status Finish() = 0;
 
-  /// The number of warnings of the codec about faults in spite of which other programs show the image in hand.
+  /// Returns the number of the codec's warnings about faults of the current image in spite of which other programs show
+  /// it.
   virtual uint64_t warnings() const { return 0; }
 
-  /// True if the image in hand, whose calls have ended with `outcome`, was read in a fast way and shows faults: the
-  /// plain way might show something else. Then the caller repeats all calls from Open on. That time the reader takes
-  /// the plain way, which decides. Sound images are never read twice.
+  /// Returns true if the current image, whose calls have ended with `outcome`, was read in a fast way and shows faults:
+  /// the plain way might show something else. Then the caller repeats all calls from Open on. That time the reader
+  /// takes the plain way, which decides. Sound images are never read twice.
   virtual bool MustReadAgain(const absl::Status& /*outcome*/) { return false; }
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.
   virtual void Close() = 0;
 };
 
-/// What is told of an image that has no PixelForm::kNumbers.
+/// Returns the error for an image that has no PixelForm::kNumbers.
 absl::Status NotNumbers(std::string_view what);
 
-/// CMYK to RGBX in place, by Pillow's arithmetic. Inverted: each ink is what it leaves of the light.
+/// Converts CMYK to RGBX in place, by Pillow's arithmetic. Inverted means that each ink is the light that it leaves.
 void RgbxFromInvertedCmyk(uint8_t* pixels, size_t count);
 
-/// Luma as ITU-R 601 weighs it, in Pillow's fixed point. In place is fine: `grey` may equal `rgbx`.
+/// Computes luma as ITU-R 601 weighs it, in Pillow's fixed point. It works in place: `grey` may equal `rgbx`.
 void GreyFromRgbx(const uint8_t* rgbx, size_t pixels, uint8_t* grey);
 
 }  // namespace millrace

@@ -22,7 +22,7 @@ constexpr int kTextureUnit = 64;  // one standard deviation
 constexpr size_t kNoiseSize = size_t{1} << 16;
 constexpr int kFraction = 8;  // bits of fraction of levels and colours
 
-/// Noise on a lattice of `cells` x `cells`, interpolated bilinearly and tileable, added to `sum`.
+/// Adds noise on a lattice of `cells` x `cells`, interpolated bilinearly and tileable, to `sum`.
 void AddOctave(Rng& rng, int cells, double amplitude, std::vector<double>* sum) {
   std::vector<double> lattice(static_cast<size_t>(cells) * cells);
   for (double& value : lattice) value = (rng.Unit() + rng.Unit() - 1) * amplitude;
@@ -60,7 +60,7 @@ std::vector<int16_t> MakeTexture(uint64_t key, double persistence) {
   return texture;
 }
 
-/// A unit vector of random direction, without trigonometry (whose last digits differ between C libraries).
+/// Returns a unit vector of random direction, without trigonometry (whose last digits differ between C libraries).
 std::array<double, 2> Direction(Rng& rng) {
   for (;;) {
     const double x = 2 * rng.Unit() - 1;
@@ -72,7 +72,7 @@ std::array<double, 2> Direction(Rng& rng) {
   }
 }
 
-/// What an object of the scene is painted with.
+/// Describes the paint of an object of the scene.
 struct Paint {
   const int16_t* texture = nullptr;
   int texture_x = 0;
@@ -84,7 +84,7 @@ struct Paint {
   double slope_y = 0;
 };
 
-/// A rotated ellipse or rectangle.
+/// This is a rotated ellipse or rectangle.
 struct Shape {
   bool ellipse = true;
   double x = 0;
@@ -123,13 +123,13 @@ Shape DrawShape(Rng& rng, int width, int height) {
   return shape;
 }
 
-/// The part of the row through `y` that lies inside: [*begin, *end), false when none does.
+/// Finds the part of the row through `y` that is inside: [*begin, *end). Returns false when none is.
 bool Span(const Shape& shape, double y, double* begin, double* end) {
   const double dy = y - shape.y;
   const double c = shape.axis[0];
   const double s = shape.axis[1];
   if (shape.ellipse) {
-    // ((dx c + dy s) / radius)^2 + ((dy c - dx s) / other)^2 = 1, a quadratic in dx.
+    // The border is ((dx c + dy s) / radius)^2 + ((dy c - dx s) / other)^2 = 1, a quadratic in dx.
     const double p = 1 / (shape.radius * shape.radius);
     const double q = 1 / (shape.other * shape.other);
     const double a = c * c * p + s * s * q;
@@ -142,7 +142,7 @@ bool Span(const Shape& shape, double y, double* begin, double* end) {
     *end = shape.x + (-b + root) / a;
     return true;
   }
-  // |dx c + dy s| <= radius and |dy c - dx s| <= other.
+  // The inside is |dx c + dy s| <= radius and |dy c - dx s| <= other.
   double low = -1e9;
   double high = 1e9;
   const auto limit = [&](double slope, double offset, double reach) {
@@ -208,7 +208,8 @@ double QualityOf(int scale) {
 
 enum class Verdict { kFound, kTooLarge, kTooSmall };
 
-/// Searches the scale of the quantisation tables for a file of `bytes`. kTooLarge and kTooSmall: what the files were.
+/// Searches the scale of the quantisation tables for a file of `bytes`. It returns kTooLarge or kTooSmall if the files
+/// were.
 absl::StatusOr<Verdict> FitSize(const std::vector<uint8_t>& rgb, Size size, uint64_t bytes, std::string* jpeg) {
   const auto target = static_cast<double>(bytes);
   int low = 1;
@@ -270,7 +271,7 @@ void ImageSynth::Render(uint64_t n, int width, int height, std::vector<uint8_t>*
   }
   for (int y = 0; y < height; ++y) {
     uint8_t* const row = rgb->data() + size_t{3} * width * y;
-    // A sensor's noise: mostly of the brightness, a third of it of each colour.
+    // This is a sensor's noise: mostly of the brightness, a third of it of each colour.
     const uint64_t at = rng.Next();
     for (int x = 0; x < width; ++x) {
       const int grey = noise_[(at + x) % kNoiseSize];

@@ -16,7 +16,7 @@ class ImageSynth {
  public:
   explicit ImageSynth(uint64_t seed);
 
-  /// RGB, 3 bytes a pixel. Sides of 1 to 4096.
+  /// Renders RGB, 3 bytes a pixel. Sides are 1 to 4096.
   void Render(uint64_t n, int width, int height, std::vector<uint8_t>* rgb) const;
 
  private:
@@ -27,9 +27,9 @@ class ImageSynth {
   std::vector<int8_t> noise_;
 };
 
-/// Picture `n` as a baseline 4:2:0 JPEG of `bytes` give or take 10 %, without padding: 640 x 480 pixels, or fewer if
-/// the quality would have to fall below 30, with the quality that yields the size. A function of (seed, n, bytes).
-/// InvalidArgument if no quality yields the size.
+/// Returns picture `n` as a baseline 4:2:0 JPEG of `bytes` give or take 10 %, without padding. It has 640 x 480 pixels,
+/// or fewer if the quality would have to fall below 30, with the quality that yields the size. The result is a function
+/// of (seed, n, bytes). Returns InvalidArgument if no quality yields the size.
 absl::StatusOr<std::string> SynthJpeg(const ImageSynth& synth, uint64_t n, uint64_t bytes);
 
 }  // namespace millrace

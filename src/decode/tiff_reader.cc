@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kTiffPixelBytes = 4;
 constexpr uint64_t kUsualLineBytes = uint64_t{1} << 20;
 
-/// A file in memory, as libtiff reads it, and what it says of errors.
+/// Holds a file in memory, as libtiff reads it, and its messages of errors.
 struct TiffFile {
   ByteSpan bytes;
   uint64_t position = 0;
@@ -70,7 +70,7 @@ int KeepError(TIFF* /*tiff*/, void* file, const char* /*module*/, const char* fo
   return 1;
 }
 
-// Unknown tags and the like, which most writers of TIFF files leave.
+// The warnings are of unknown tags and the like, which most writers of TIFF files leave.
 int IgnoreWarning(TIFF* /*tiff*/, void* /*file*/, const char* /*module*/, const char* /*format*/, va_list /*all*/) {
   return 1;
 }
@@ -82,7 +82,7 @@ bool IsBoundedMethod(uint16_t compression) {
   return std::find(kBounded.begin(), kBounded.end(), compression) != kBounded.end();
 }
 
-// The number at that place, in the byte order of the file.
+// Returns the number at that place, in the byte order of the file.
 uint32_t NumberAt(ByteSpan file, uint64_t at, size_t bytes) {
   const bool from_high = file[0] == std::byte{'M'};
   uint32_t number = 0;
@@ -92,7 +92,8 @@ uint32_t NumberAt(ByteSpan file, uint64_t at, size_t bytes) {
   return number;
 }
 
-// True if the file says that its pixels are places in a color map. If that is damaged, libtiff says that they are grey.
+// Returns true if the file says that its pixels are places in a color map. If that is damaged, libtiff says that they
+// are grey.
 bool SaysPalette(ByteSpan file) {
   if (file.size() < 8) return false;
   uint64_t at = NumberAt(file, 4, 4);
@@ -122,7 +123,7 @@ class TiffRowReader final : public RowReader {
     void operator()(TIFF* tiff) const { TIFFClose(tiff); }
   };
 
-  /// How pixels are read.
+  /// Says how pixels are read.
   enum class Way : uint8_t {
     kLines,   // row by row
     kTiles,   // a row of tiles at a time
@@ -199,7 +200,7 @@ absl::StatusOr<ImageSize> TiffRowReader::Open(ByteSpan encoded) {
   return size_;
 }
 
-// Whether rows are numbers that need no more than a table or their high byte.
+// Returns whether rows are numbers that need no more than a table or their high byte.
 bool TiffRowReader::IsPlain() const {
   if (Get(TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT) return false;
   const bool small = (bits_ == 1 || bits_ == 2 || bits_ == 4) && samples_ == 1;
@@ -223,7 +224,7 @@ bool TiffRowReader::HasPhotometric() const {
   return TIFFGetField(tiff_.get(), TIFFTAG_PHOTOMETRIC, &photometric) == 1;
 }
 
-// True if colours were multiplied by their alpha, which Pillow takes back.
+// Returns true if colours were multiplied by their alpha, which Pillow takes back.
 bool TiffRowReader::HasAssociatedAlpha() const {
   uint16_t count = 0;
   uint16_t* kinds = nullptr;
@@ -350,14 +351,14 @@ absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, Pix
   }
   pixels_.resize(row * static_cast<size_t>(size_.height) + kernels::kSlackBytes);
   if (way_ == Way::kPlanes) return ReadPlanes();
-  // As it is stored.
+  // The image is read as it is stored.
   TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
   std::array<char, 1024> why{};
   if (TIFFRGBAImageOK(tiff_.get(), why.data()) != 1) {
     return absl::InvalidArgumentError(
         fmt::format("cannot decode this kind of TIFF: {}; convert it when packing", why.data()));
   }
-  // Bytes in the order R, G, B, A, as all machines that Millrace runs on are little-endian.
+  // The bytes are in the order R, G, B, A, as all machines that Millrace runs on are little-endian.
   const int read =
       TIFFReadRGBAImageOriented(tiff_.get(), static_cast<uint32_t>(size_.width), static_cast<uint32_t>(size_.height),
                                 reinterpret_cast<uint32_t*>(pixels_.data()), ORIENTATION_TOPLEFT, 1);
@@ -370,7 +371,7 @@ absl::Status TiffRowReader::ReadLine(uint16_t plane) {
   return read == 1 && file_.error.empty() ? absl::OkStatus() : Error();
 }
 
-// One tile, whose rows within the image must be whole.
+// Reads one tile, whose rows within the image must be whole.
 absl::Status TiffRowReader::ReadTile(uint32_t x, uint32_t y, uint16_t plane) {
   const size_t rows = std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height) - y);
   const tmsize_t read = TIFFReadTile(tiff_.get(), line_.data(), x, y, 0, plane);
@@ -378,7 +379,7 @@ absl::Status TiffRowReader::ReadTile(uint32_t x, uint32_t y, uint16_t plane) {
   return whole && file_.error.empty() ? absl::OkStatus() : Error();
 }
 
-// The tiles of the next rows, converted.
+// Reads the tiles of the next rows, converted.
 absl::Status TiffRowReader::ReadTiles() {
   const int rows = static_cast<int>(
       std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height) - static_cast<uint32_t>(next_stored_)));
@@ -396,7 +397,7 @@ absl::Status TiffRowReader::ReadTiles() {
   return absl::OkStatus();
 }
 
-// All of the image, whose samples lie in planes of their own: of 8 or 16 bits, since IsPlain asks for that.
+// Reads all of the image, whose samples are in planes of their own: of 8 or 16 bits, since IsPlain asks for that.
 absl::Status TiffRowReader::ReadPlanes() {
   const auto width = static_cast<uint32_t>(size_.width);
   const auto height = static_cast<uint32_t>(size_.height);
@@ -433,7 +434,7 @@ absl::Status TiffRowReader::ReadPlanes() {
   return absl::OkStatus();
 }
 
-// The RGB of a pixel of 8 bits a sample, by Pillow's arithmetic.
+// Writes the RGB of a pixel of 8 bits a sample, by Pillow's arithmetic.
 void TiffRowReader::Show(const std::array<unsigned, 4>& samples, uint8_t* to) const {
   if (photometric_ == PHOTOMETRIC_RGB) {
     const unsigned alpha = associated_alpha_ ? samples[3] : 255;
@@ -455,7 +456,7 @@ unsigned TiffRowReader::SampleAt(const uint8_t* line, size_t number) const {
   return line[bit / 8] >> (8u - bits_ - bit % 8) & ((1u << bits_) - 1);
 }
 
-// Stored pixels to RGBX, with four bytes each, also of numbers, which are the first one.
+// Converts stored pixels to RGBX, with four bytes each. Numbers become the first byte.
 void TiffRowReader::Expand(const uint8_t* from, int pixels, uint8_t* to) const {
   const unsigned most = bits_ >= 8 ? 255 : (1u << bits_) - 1;
   for (size_t x = 0; x < static_cast<size_t>(pixels); ++x, to += kTiffPixelBytes) {

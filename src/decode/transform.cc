@@ -50,7 +50,7 @@ bool Rises(double from, double to, double least, double most) {
   return from >= least && from <= to && to <= most;
 }
 
-// Of {scale from, to, ratio from, to}.
+// Takes {scale from, to, ratio from, to}.
 bool AreScaleAndRatio(const double* numbers) {
   return numbers[0] > 0 && Rises(numbers[0], numbers[1], 0, 1) && numbers[2] > 0 &&
          Rises(numbers[2], numbers[3], 0, 1e6);
@@ -150,8 +150,8 @@ absl::Status CheckTransforms(const std::vector<ImageTransform>& transforms) {
     if (erasing != nullptr) return Refuse(transform, "it comes after RandomErasing, which must be the last transform");
     if (transform.chooses_part()) {
       if (pixels != nullptr) {
-        return Refuse(transform, fmt::format("it comes after {}; put first what crops and resizes, so that only pixels "
-                                             "that are delivered are worked on",
+        return Refuse(transform, fmt::format("it comes after {}; put cropping and resizing first, so that only pixels "
+                                             "that are delivered are transformed",
                                              ImageTransformName(pixels->kind)));
       }
       if (transform.kind != Kind::kCenterCrop && std::exchange(resized, true)) {

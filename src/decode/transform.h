@@ -6,17 +6,17 @@
 
 #include "base/status.h"
 
-/// Transforms of images, by the names and with the meaning of torchvision's on PIL images. A list of them first says
-/// which part of the image becomes the output (decode/geometry.h), then what happens to its pixels
-/// (decode/pixel_transforms.h), then what is erased (decode/erasing.h).
+/// Transforms of images have the names and the meaning of torchvision's on PIL images. A list of them first says which
+/// part of the image becomes the output (decode/geometry.h). It then says what happens to its pixels
+/// (decode/pixel_transforms.h), and last what is erased (decode/erasing.h).
 
 namespace millrace {
 
-/// One entry of a list of transforms, as it was asked for.
+/// This is one entry of a list of transforms, as it was asked for.
 struct ImageTransform {
-  /// What `numbers` are is said of each.
+  /// Each kind says what its `numbers` are.
   enum class Kind : uint8_t {
-    // The part of the image.
+    // These choose the part of the image.
     kResize,             // {side}: the shorter side becomes that long; or {height, width}
     kCenterCrop,         // {height, width}
     kRandomResizedCrop,  // {height, width, scale from, scale to, ratio from, ratio to}
@@ -29,7 +29,7 @@ struct ImageTransform {
     kGaussianBlur,    // {kernel width, kernel height, sigma from, sigma to}
     kRandAugment,     // {operations, magnitude, bins, bilinear 0 or 1, fill red, green, blue}
     kTrivialAugment,  // {bins, bilinear 0 or 1, fill red, green, blue}
-    // The last one.
+    // This one comes last.
     kErasing,  // {scale from, to, ratio from, to, random 0 or 1, after normalisation 0 or 1, red, green, blue}
   };
   Kind kind = Kind::kResize;
@@ -41,20 +41,21 @@ struct ImageTransform {
   bool changes_pixels() const { return kind >= Kind::kColorJitter && kind != Kind::kErasing; }
 };
 
-/// By the name of torchvision. InvalidArgument if there is none of that name.
+/// Finds a kind by the name of torchvision. Returns InvalidArgument if there is none of that name.
 absl::StatusOr<ImageTransform::Kind> ImageTransformKind(std::string_view name);
 std::string_view ImageTransformName(ImageTransform::Kind kind);
 
-/// InvalidArgument, naming the transform, for numbers that make no sense and for an order that is not that above.
+/// Returns InvalidArgument, naming the transform, for numbers that make no sense and for an order that is not that
+/// above.
 absl::Status CheckTransforms(const std::vector<ImageTransform>& transforms);
 
-/// How many of the list, from its beginning, say which part of the image is shown and how it is mirrored: all before
-/// the first one that changes pixels.
+/// Returns how many of the list, from its beginning, say which part of the image is shown and how it is mirrored: all
+/// before the first one that changes pixels.
 size_t CountPartTransforms(const std::vector<ImageTransform>& transforms);
 
-/// The key of the random numbers of the transform at that place of the list, for an image with that key.
+/// Returns the key of the random numbers of the transform at that place of the list, for an image with that key.
 uint64_t TransformKey(uint64_t image_key, size_t place);
-/// Whether the transform takes place, by its probability.
+/// Returns whether the transform takes place, by its probability.
 bool TakesPlace(const ImageTransform& transform, uint64_t image_key, size_t place);
 
 }  // namespace millrace

@@ -72,7 +72,7 @@ TEST(TransformedCropTest, ResizeAndCentreOfTheSameSizeIsWhatEvaluationDoes) {
 }
 
 TEST(TransformedCropTest, ALargerResizeShowsLess) {
-  // 640 x 480 becomes 341 x 256; of that the columns 58 (round(58.5) = 58) to 282 and the rows 16 to 240.
+  // 640 x 480 becomes 341 x 256; the columns 58 (round(58.5) = 58) to 282 and the rows 16 to 240 of that are taken.
   const SourceCrop crop = *TransformedCrop({640, 480}, Spec(224, 224, {Resize(256), Centre(224, 224)}), 0);
   EXPECT_DOUBLE_EQ(crop.x, 58 * 640.0 / 341);
   EXPECT_DOUBLE_EQ(crop.width, 224 * 640.0 / 341);
@@ -155,7 +155,8 @@ TEST(TransformTest, NamesGoBothWays) {
   EXPECT_TRUE(absl::IsInvalidArgument(ImageTransformKind("Solarise").status()));
 }
 
-// The tables of torchvision's RandAugment._augmentation_space(31, (height, width)) and of TrivialAugmentWide's.
+// These are the tables of torchvision's RandAugment._augmentation_space(31, (height, width)) and of
+// TrivialAugmentWide's.
 TEST(AugmentTest, MagnitudesAreThoseOfTorchvision) {
   const ImageSize size{200, 100};
   const auto rand = [&](AugmentOp op, int bin) { return RandAugmentMagnitude(op, bin, 31, size); };

@@ -6,17 +6,17 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// What is known of a value before the program parses it. Pure.
+/// Checks a value before the program parses it. Pure.
 
 namespace millrace {
 
-/// The beginning of a value, in quotes, for a message: what is not printable ASCII becomes "?".
+/// Returns the beginning of a value, in quotes, for a message: characters that are not printable ASCII become "?".
 std::string QuotedValue(std::string_view value);
 
-/// DataLoss unless it is UTF-8.
+/// Returns DataLoss unless it is UTF-8.
 absl::Status CheckText(ByteSpan value);
 
-/// DataLoss unless it is JSON as Python's json module reads it (json_grammar.h).
+/// Returns DataLoss unless it is JSON as Python's json module reads it (json_grammar.h).
 absl::Status CheckJson(ByteSpan value);
 
 }  // namespace millrace

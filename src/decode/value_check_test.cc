@@ -18,7 +18,7 @@ TEST(ValueCheckTest, TextIsUtf8) {
   }
 }
 
-// As many as an embedding that went wrong has: each must not cost a copy of all.
+// There are as many as an embedding that went wrong has: each must not cost a copy of all.
 TEST(ValueCheckTest, JsonMayHoldManySpecialNumbers) {
   std::string text = "[0";
   for (int i = 0; i < 300'000; ++i) text += i % 3 == 0 ? ",NaN" : i % 3 == 1 ? ",-Infinity" : ",Infinity";

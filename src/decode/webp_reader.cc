@@ -68,7 +68,7 @@ absl::StatusOr<ImageSize> WebpReader::Open(ByteSpan encoded) {
   return ImageSize{features_.width, features_.height};
 }
 
-// The first picture of an animation, which covers a part of the canvas.
+// Finds the first picture of an animation, which covers a part of the canvas.
 absl::Status WebpReader::FindFirstFrame() {
   constexpr size_t kFrameHead = 16;
   const size_t end = kRiffHead + LoadLe<uint32_t>(encoded_.data() + 4);  // within the file, as was checked
@@ -100,7 +100,8 @@ absl::Status WebpReader::FindFirstFrame() {
   return found ? absl::OkStatus() : WebpError(VP8_STATUS_NOT_ENOUGH_DATA);
 }
 
-// Beside the pixels, those in the order of the lossless codec, which the transparency of lossy images has, too.
+// Beside the pixels, the codec holds those in the order of the lossless codec, which the transparency of lossy images
+// has, too.
 uint64_t WebpReader::held_bytes() const {
   const bool lossy = features_.format == 1 && features_.has_alpha == 0;
   return PixelBytes() * (lossy ? 1 : 2);

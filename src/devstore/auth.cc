@@ -19,7 +19,7 @@ constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
 constexpr absl::Duration kMaxSkew = absl::Minutes(15);
 constexpr uint64_t kMaxExpiry = 7 * 24 * 3600;
 
-/// The claims of a signature, from either place.
+/// Holds the claims of a signature, from either place.
 struct Claim {
   bool presigned = false;
   std::string access_key;
@@ -35,7 +35,7 @@ absl::Status Malformed(bool presigned, std::string_view what, const S3ErrorDetai
                              fmt::format("The authorization header is malformed; {}", what), details);
 }
 
-/// "AKID/20130524/us-east-1/s3/aws4_request"
+/// Parses a text such as "AKID/20130524/us-east-1/s3/aws4_request".
 absl::Status ParseCredential(std::string_view text, Claim* claim) {
   const std::vector<absl::string_view> items = absl::StrSplit(ToAbsl(text), '/');
   // An access key may contain slashes; the scope is the last four.
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> PayloadHash(const S3Request& request, const AuthSett
       {{"ArgumentName", "x-amz-content-sha256"}, {"ArgumentValue", std::string(*header)}});
 }
 
-/// The target without the parameter that carries the signature itself.
+/// Returns the target without the parameter that carries the signature itself.
 std::string WithoutSignature(std::string_view target) {
   const size_t question = target.find('?');
   std::string out(target.substr(0, question));
@@ -210,7 +210,7 @@ std::string WithoutSignature(std::string_view target) {
   return out;
 }
 
-/// The path with every byte escaped as SigV4 wants: clients may send it otherwise than they sign it.
+/// Returns the path with every byte escaped as SigV4 wants: clients may send it otherwise than they sign it.
 std::string NormalisedTarget(const std::string& target) {
   const size_t question = target.find('?');
   const std::optional<std::string> path = UriDecode(std::string_view(target).substr(0, question));

@@ -15,14 +15,14 @@ struct AuthSettings {
   std::string region;
   bool anonymous = false;  // signatures are not checked
   std::string service = "s3";
-  /// The SHA-256 of the body, for a service whose clients need not say it.
+  /// This is the SHA-256 of the body, for a service whose clients need not say it.
   std::optional<std::string> body_hash;
 };
 
-/// The claims of a signed request about its body.
+/// Holds the claims of a signed request about its body.
 struct AuthResult {
   std::string payload_hash = std::string(kUnsignedPayload);  // x-amz-content-sha256: a hash, or a mode
-  // For the signatures of chunks:
+  // These serve for the signatures of chunks:
   bool is_signed = false;
   absl::Time time;
   SigV4Scope scope;

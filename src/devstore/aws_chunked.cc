@@ -73,7 +73,7 @@ absl::Status AwsChunkedDecoder::OnChunkHead(std::string_view line) {
   const size_t semicolon = line.find(';');
   const std::string_view size_text = line.substr(0, semicolon);
   if (!ParseNumber(size_text, &left_, 16) || left_ > kMaxChunk)
-    return BadFraming("a chunk's size is no hexadecimal number");
+    return BadFraming("a chunk's size is not a hexadecimal number");
   const std::string_view extension =
       semicolon == std::string_view::npos ? std::string_view() : line.substr(semicolon + 1);
   chunk_signature_ = extension.starts_with(kSignature) ? extension.substr(kSignature.size()) : std::string_view();

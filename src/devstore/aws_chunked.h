@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-/// Decodes bodies in the content encoding "aws-chunked" and checks the chain of their signatures:
+/// Decodes bodies in the content encoding "aws-chunked" and checks the chain of their signatures. A body has this form:
 ///
 ///   size-in-hex[;chunk-signature=...] CRLF data CRLF ... 0[;chunk-signature=...] CRLF
 ///   [name:value CRLF ... [x-amz-trailer-signature:... CRLF]] CRLF
@@ -40,10 +40,10 @@ class AwsChunkedDecoder {
   /// chain.
   absl::Status Update(ByteSpan bytes, absl::FunctionRef<absl::Status(ByteSpan)> out);
 
-  /// IncompleteBody if the last chunk has not come.
+  /// Returns IncompleteBody if the last chunk has not come.
   absl::Status Finish() const;
 
-  /// Trailing fields, names in lower case, without the signature.
+  /// Returns trailing fields, names in lower case, without the signature.
   const std::vector<std::pair<std::string, std::string>>& trailers() const { return trailers_; }
 
  private:

@@ -20,7 +20,7 @@ std::string XmlSeconds(int64_t unix_s) {
   return FormatXmlTime(unix_s * 1000);
 }
 
-/// Contents and CommonPrefixes; the number of them.
+/// Writes Contents and CommonPrefixes; returns the number of them.
 absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string& bucket, const ListingPage& listing,
                                     const NameEncoder& encode, bool with_owner, XmlWriter* writer) {
   size_t count = listing.common_prefixes.size();
@@ -54,7 +54,7 @@ absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string
   return count;
 }
 
-/// The fault skip-key: a page that began behind `start-after` continues behind the next key, unless that was one
+/// Applies the fault skip-key: a page that began after `start-after` continues after the next key, unless that was one
 /// itself.
 absl::StatusOr<std::string> SkipKey(KeyWalk& walk, const S3Request& request, std::string next) {
   const std::string after = request.ParameterOr("start-after");
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> SkipKey(KeyWalk& walk, const S3Request& request, std
   return skipped ? *skipped + '\0' : next;
 }
 
-/// A page of a listing of either version; `write` adds the elements of its own.
+/// Returns a page of a listing of either version; `write` adds the elements of its own.
 Reply ListObjectsPage(OperationContext& context, const S3Request& request, std::string from, bool with_owner,
                       absl::FunctionRef<void(const ListingPage&, const NameEncoder&, size_t, XmlWriter*)> write) {
   ASSIGN_OR_RETURN(const uint64_t max_keys, NumberParameter(request, "max-keys", kMaxKeys));

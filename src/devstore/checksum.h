@@ -12,31 +12,32 @@
 
 namespace millrace {
 
-/// The additional checksums of S3 that devstore supports. (SHA-1 and the newest ones are refused with NotImplemented.)
+/// These are the additional checksums of S3 that devstore supports. (SHA-1 and the newest ones are refused with
+/// NotImplemented.)
 enum class ChecksumAlgorithm { kCrc32, kCrc32c, kCrc64Nvme, kSha256 };
 
 inline constexpr std::array kChecksumAlgorithms = {ChecksumAlgorithm::kCrc32, ChecksumAlgorithm::kCrc32c,
                                                    ChecksumAlgorithm::kCrc64Nvme, ChecksumAlgorithm::kSha256};
 
-/// "CRC32", "CRC32C", "CRC64NVME", "SHA256": in x-amz-checksum-algorithm, and after "Checksum" in XML.
+/// Returns "CRC32", "CRC32C", "CRC64NVME", "SHA256": in x-amz-checksum-algorithm, and after "Checksum" in XML.
 std::string_view ChecksumName(ChecksumAlgorithm algorithm);
-/// "x-amz-checksum-crc32" ...
+/// Returns "x-amz-checksum-crc32" ...
 std::string_view ChecksumHeader(ChecksumAlgorithm algorithm);
-/// By name (any case) or header (lower case).
+/// Finds it by name (any case) or header (lower case).
 std::optional<ChecksumAlgorithm> FindChecksumAlgorithm(std::string_view name_or_header);
 
 struct Checksum {
   ChecksumAlgorithm algorithm = ChecksumAlgorithm::kCrc32;
-  std::string value;       // base64; if it is composite, with "-" and the number of parts behind it
+  std::string value;       // base64; if it is composite, with "-" and the number of parts after it
   bool composite = false;  // a checksum of the parts' checksums
 };
 
-/// A checksum of a stream. Not thread-safe.
+/// Computes a checksum of a stream. Not thread-safe.
 class ChecksumStream {
  public:
   explicit ChecksumStream(ChecksumAlgorithm algorithm) : algorithm_(algorithm) {}
   void Update(ByteSpan bytes);
-  /// Big-endian bytes in base64.
+  /// Returns big-endian bytes in base64.
   std::string Finish();
   ChecksumAlgorithm algorithm() const { return algorithm_; }
 
@@ -46,18 +47,18 @@ class ChecksumStream {
   Sha256Stream sha256_;
 };
 
-/// The checksum of a multipart object from those of its parts (base64), in order. InvalidRequest if one is not valid
-/// base64.
+/// Returns the checksum of a multipart object from those of its parts (base64), in order. Returns InvalidRequest if one
+/// is not valid base64.
 absl::StatusOr<std::string> CompositeChecksum(ChecksumAlgorithm algorithm, const std::vector<std::string>& parts);
 
-/// A part of an object and its checksum (base64; "" if it has none).
+/// Describes a part of an object and its checksum (base64; "" if it does not have one).
 struct PartChecksum {
   std::string value;
   uint64_t bytes = 0;
 };
 
-/// The checksum of all bytes of a multipart object from those of its parts, in order. nullopt if it does not follow
-/// from them: for SHA-256, and if one is missing or not valid.
+/// Returns the checksum of all bytes of a multipart object from those of its parts, in order. Returns nullopt if it
+/// does not follow from them: for SHA-256, and if one is missing or not valid.
 std::optional<std::string> JoinedChecksum(ChecksumAlgorithm algorithm, const std::vector<PartChecksum>& parts);
 
 }  // namespace millrace

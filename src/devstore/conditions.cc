@@ -22,7 +22,7 @@ struct RangeText {
   std::string_view last;
 };
 
-/// The two ends of "bytes=first-last"; nullopt for anything else.
+/// Returns the two ends of "bytes=first-last"; nullopt for anything else.
 std::optional<RangeText> SplitRange(std::string_view header) {
   constexpr std::string_view kUnit = "bytes=";
   if (!header.starts_with(kUnit)) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<RangeText> SplitRange(std::string_view header) {
   return RangeText{header.substr(0, dash), header.substr(dash + 1)};
 }
 
-/// Whether a list of entity tags, quoted or not, has `etag` or is "*".
+/// Returns whether a list of entity tags, quoted or not, has `etag` or is "*".
 bool ListsETag(std::string_view list, std::string_view etag) {
   for (const absl::string_view part : absl::StrSplit(ToAbsl(list), ',')) {
     const std::string_view item = ToStd(absl::StripAsciiWhitespace(part));

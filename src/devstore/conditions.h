@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// What a Range header asks for.
+/// Says what a Range header asks for.
 enum class RangeKind {
   kWhole,          // no header, or one that S3 ignores (several ranges, other units, first > last)
   kPart,           // answered by 206
@@ -23,7 +23,7 @@ struct RangeRequest {
 };
 RangeRequest ParseRange(std::optional<std::string_view> header, uint64_t object_size);
 
-/// "bytes=a-b" with both ends, as UploadPartCopy wants it: InvalidArgument or InvalidRange.
+/// Parses "bytes=a-b" with both ends, as UploadPartCopy wants it. Returns InvalidArgument or InvalidRange.
 absl::StatusOr<ByteRange> ParseCopyRange(std::string_view header, uint64_t object_size);
 
 /// If-Match and the like of GET and HEAD, by RFC 9110 (13.2.2), or of a copy's source with the prefix
@@ -38,7 +38,8 @@ struct WriteConditions {
 };
 absl::StatusOr<WriteConditions> ParseWriteConditions(const S3Request& request);
 
-/// `etag`: of the existing object, nullptr if the object does not exist. PreconditionFailed or NoSuchKey.
+/// `etag` is that of the existing object, nullptr if the object does not exist. Returns PreconditionFailed or
+/// NoSuchKey.
 absl::Status CheckWriteConditions(const WriteConditions& conditions, const std::string* etag, std::string_view key);
 
 }  // namespace millrace

@@ -47,7 +47,7 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
   return absl::OkStatus();
 }
 
-/// A new folder with the authority's certificate.
+/// Makes a new folder with the authority's certificate.
 absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
   std::error_code error;
   const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);

@@ -36,7 +36,8 @@ struct DevstoreOptions {
   uint64_t seed = 0;
   int64_t clock_offset_s = 0;  // of its clock, ahead of this machine's, as signatures and Date have it
 
-  /// Of a fake of EC2 beside S3 (ec2_fake.h): its folder, "" for none, and how many descriptions show what passes.
+  /// These are for a fake of EC2 beside S3 (ec2_fake.h): its folder, "" for none, and how many descriptions show
+  /// transient states.
   std::string ec2_folder;
   int ec2_looks = 1;
 
@@ -44,12 +45,15 @@ struct DevstoreOptions {
   std::function<void(std::string_view)> access_log;
 };
 
-/// An S3-compatible server in this process, with event loops and threads of its own, for development and tests. Serves
-/// from Start until it is destroyed, which closes all connections. Thread-safe.
+/// This is an S3-compatible server in this process, with event loops and threads of its own, for development and tests.
+/// It serves from Start until it is destroyed, which closes all connections. Thread-safe.
+///
+///   ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> store, Devstore::Start({.root = "mem:", .buckets = {"data"}}));
+///   // clients use store->url(), for example "http://127.0.0.1:9000"
 class Devstore {
  public:
-  /// InvalidArgument for options that make no sense, NotFound if the root is not a folder, AlreadyExists if the port
-  /// is in use.
+  /// Returns InvalidArgument for options that make no sense, NotFound if the root is not a folder, AlreadyExists if the
+  /// port is in use.
   static absl::StatusOr<std::unique_ptr<Devstore>> Start(DevstoreOptions options);
   ~Devstore();
   Devstore(const Devstore&) = delete;
@@ -57,13 +61,14 @@ class Devstore {
 
   std::string url() const;  // "http://127.0.0.1:9000"
   uint16_t port() const;
-  /// PEM of the authority that clients must trust; empty without TLS. Removed by the destructor.
+  /// Returns the PEM of the authority that clients must trust; it is empty without TLS. The destructor removes the
+  /// file.
   const std::string& ca_file() const;
 
-  /// Answers so far, by method and HTTP status (0: cut before the head).
+  /// Returns the number of answers so far, by method and HTTP status (0: cut before the head).
   std::map<std::pair<std::string, int>, uint64_t> counters() const;
 
-  /// How often each of the options' faults was injected.
+  /// Returns how often each of the options' faults was injected.
   std::vector<uint64_t> fault_firings() const;
 
  private:

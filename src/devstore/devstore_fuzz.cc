@@ -1,5 +1,5 @@
-// What a server reads from strangers: chunked bodies decode the same however they arrive, ranges stay within the
-// object, buckets within the root, and a rule that parses can be matched.
+// A server reads these from strangers. Chunked bodies decode the same however they arrive. Ranges stay within the
+// object, and buckets within the root. A rule that parses can be matched.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// The server in one process, by its library interface. What S3 clients see of it is tested in tests/devstore.
+// These tests run the server in one process, by its library interface. The tests in tests/devstore are for what S3
+// clients see of it.
 
 #include "devstore/devstore.h"
 
@@ -17,7 +18,7 @@
 namespace millrace {
 namespace {
 
-/// One request over a connection of its own; the whole response.
+/// Sends one request over a connection of its own; returns the whole response.
 std::string Ask(uint16_t port, std::string_view request) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};

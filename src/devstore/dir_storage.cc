@@ -36,13 +36,13 @@ std::string HashOf(std::string_view key) {
   return HexEncode(Sha256(AsBytes(key)));
 }
 
-/// A folder that cannot be read has nothing for us.
+/// A folder that cannot be read is treated as empty.
 std::vector<std::string> NamesIn(const std::string& folder) {
   auto names = ReadFolder(folder);
   return names.ok() ? *std::move(names) : std::vector<std::string>();
 }
 
-/// Errors of a path that mean that there is no such object.
+/// Returns whether the error of a path means that there is no such object.
 bool MeansAbsent(int error) {
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG || error == ENXIO;
 }
@@ -118,7 +118,7 @@ class DirStorage final : public Storage {
   std::vector<Upload> Uploads(const std::string& bucket) override { return uploads_.table().List(bucket); }
   absl::Status RemoveUpload(const std::string& upload_id) override { return uploads_.Remove(upload_id); }
 
-  /// The first of the keys that are no paths, from `from` on.
+  /// Returns the first key from `from` on that is not a path.
   std::optional<std::string> FirstOddKey(const std::string& bucket, std::string_view from);
 
  private:
@@ -133,7 +133,7 @@ class DirStorage final : public Storage {
     const auto found = odd_.find(bucket);
     return found != odd_.end() && found->second.contains(key);
   }
-  /// Where the object lies if there is one.
+  /// Returns the place of the object if there is one.
   std::string ObjectPath(const std::string& bucket, const std::string& key) const {
     if (IsPlainPath(key) && !IsOdd(bucket, key)) return BucketPath(bucket) + "/" + key;
     return OddFolder(bucket) + "/" + HashOf(key);
@@ -299,7 +299,7 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::DescribeLocked(c
   return RecordOf(path, bucket, key, stat);
 }
 
-/// The object that a write replaces; null if it does not exist.
+/// Returns the object that a write replaces; null if it does not exist.
 absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::ExistingLocked(const std::string& bucket,
                                                                                const std::string& key) {
   auto existing = DescribeLocked(bucket, key);
@@ -328,7 +328,7 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
   RETURN_IF_ERROR(CheckBucket(bucket));
   ASSIGN_OR_RETURN(const auto existing, ExistingLocked(bucket, key));
   RETURN_IF_ERROR(check(existing.get()));
-  // First the record: it names the file's identity, so that it cannot be taken for the old file's.
+  // The record is written first: it names the file's identity, so that it cannot be taken for the old file's.
   RETURN_IF_ERROR(WriteTextFile(RecordPath(bucket, key), EncodeObject(key, *record, identity)));
   ASSIGN_OR_RETURN(const std::string path, Place(file.path(), bucket, key));
   file.Keep();
@@ -354,8 +354,8 @@ absl::StatusOr<std::string> DirStorage::Place(const std::string& from, const std
   return to;
 }
 
-/// False when the path is taken in a way that does not exist in S3: a folder where the file should be, or a file for a
-/// folder; or when a link leads out of the root.
+/// Returns false when the path is taken in a way that does not exist in S3. Either a folder is where the file should
+/// be, or a file where a folder should be. Also returns false when a link leads out of the root.
 absl::StatusOr<bool> DirStorage::PlaceAsPath(const std::string& from, const std::string& to) {
   const size_t slash = to.rfind('/');
   const UniqueFd folder = MakeFolderWithin(root_, to.substr(0, slash));
@@ -411,8 +411,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root)
   const std::string path = RealPathOf(UniqueFd(open(canonical.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
   if (path.empty()) {
     return absl::FailedPreconditionError(fmt::format(
-        "devstore cannot tell where links below {} lead: it needs /proc; mount it, or use mem: for objects in memory",
-        root));
+        "devstore cannot resolve links below {}: it needs /proc; mount it, or use mem: for objects in memory", root));
   }
   auto storage = std::make_unique<DirStorage>(path);
   storage->Load();

@@ -1,4 +1,4 @@
-// What only a folder does: it is shared with others, and outlives the server.
+// These tests are for properties that only a folder has: it is shared with others, and outlives the server.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -76,7 +76,7 @@ TEST_F(DirStorageTest, NoticesFilesThatOthersReplace) {
   EXPECT_EQ(CodeOf(storage_->Describe("bucket", "k").status()), "NoSuchKey");
 }
 
-// As cp -p, tar -x and rsync --inplace change a file: its size, modification time and inode stay.
+// The programs cp -p, tar -x and rsync --inplace change a file so: its size, modification time and inode stay.
 TEST_F(DirStorageTest, NoticesFilesThatOthersChangeUnderTheOldTime) {
   fs::create_directory(folder_.path() + "/bucket");
   WriteFile("bucket/found", "mine");
@@ -171,13 +171,13 @@ TEST_F(DirStorageTest, LinksLeadNotOutOfTheRoot) {
     EXPECT_EQ(CodeOf(storage->Describe("bucket", key).status()), "NoSuchKey") << key;
     ASSERT_TRUE(storage->Delete("bucket", key, Any).ok()) << key;
   }
-  // As a bucket.
+  // A link is not a bucket.
   EXPECT_EQ(storage->Buckets()->size(), 1u);
   EXPECT_EQ(CodeOf(Get(*storage, "linked", "secret").status()), "NoSuchBucket");
   EXPECT_EQ(CodeOf(storage->Walk("linked").status()), "NoSuchBucket");
   EXPECT_EQ(CodeOf(Put(*storage, "linked", "x", "evil")), "NoSuchBucket");
   EXPECT_FALSE(storage->CreateBucket("linked").ok());
-  // What is written there is kept, but elsewhere.
+  // Objects that are written there are kept, but elsewhere.
   for (const char* key : {"dir/new", "dir/secret", "dir/deep/new", "file"}) {
     ASSERT_TRUE(Put(*storage, "bucket", key, "mine").ok()) << key;
     EXPECT_EQ(*Get(*storage, "bucket", key), "mine") << key;

@@ -24,10 +24,10 @@ namespace {
 constexpr size_t kMaxNames = size_t{4} << 20;
 constexpr size_t kMaxSeen = 4096;
 constexpr size_t kMaxKey = 1024;
-/// A folder that changed this recently may change again without a new time: clocks of file systems tick slowly.
+/// A folder that changed within this time may change again without a new time: clocks of file systems tick slowly.
 constexpr int64_t kRacyNs = 100'000'000;
 
-// The ctime: it changes with the names in the folder, and no program can set it back.
+// Returns the ctime: it changes with the names in the folder, and no program can set it back.
 int64_t ChangedNs(const struct stat& stat) {
   return NanosecondsOf(stat.st_ctim);
 }
@@ -36,10 +36,10 @@ struct CloseDir {
   void operator()(DIR* dir) const { closedir(dir); }
 };
 
-/// Whether a link, whose name lies in the folder with this descriptor, is followed.
+/// Returns whether a link, whose name is in the folder with this descriptor, is followed.
 using FollowsLink = absl::FunctionRef<bool(int dir_fd, const char* name)>;
 
-/// "file", "folder/", or nothing for what is neither.
+/// Returns "file", "folder/", or nullopt for anything else.
 std::optional<std::string> SortName(int dir_fd, const dirent& entry, FollowsLink follows) {
   std::string name = entry.d_name;
   if (name == "." || name == "..") return std::nullopt;
@@ -103,8 +103,8 @@ bool DirCache::Serves(int dir_fd, const char* name, const std::string& folder) {
   if (LiesWithin(target, root_)) return true;
   if (!warned_.exchange(true)) {
     Log(LogLevel::kWarning, "devstore",
-        fmt::format("{}/{} is a symbolic link that leads out of {}: devstore does not serve what it leads to, nor that "
-                    "of other such links; serve a folder that holds it, or copy it",
+        fmt::format("{}/{} is a symbolic link that leads out of {}: devstore serves neither its target nor those of "
+                    "other such links; serve a folder that holds it, or copy it",
                     folder.substr(0, folder.find_last_not_of('/') + 1), name, root_));
   }
   return false;
@@ -160,7 +160,7 @@ absl::StatusOr<std::optional<std::string>> DirWalk::Search(const std::string& fo
   RETURN_IF_ERROR(cache_.CheckRunning());
   ASSIGN_OR_RETURN(const DirCache::Names names, NamesOf(folder));
   auto next = std::lower_bound(names->begin(), names->end(), from);
-  // Only the folder right before that place can hold keys from `from` on.
+  // Keys from `from` on can be only in the folder right before that place.
   if (next != names->begin()) {
     const std::string& before = *std::prev(next);
     if (before.ends_with('/') && from.starts_with(before)) {

@@ -13,24 +13,24 @@
 
 namespace millrace {
 
-/// The sorted names in a folder: of regular files, and of folders with a '/' behind them. Bytewise order of these is
-/// the order of the keys below. Symbolic links are followed. Empty for a folder that does not exist. For links that a
-/// client can reach there is DirCache.
+/// Returns the sorted names in a folder: of regular files, and of folders with a '/' at the end. Bytewise order of
+/// these is the order of the keys below. Symbolic links are followed. The result is empty for a folder that does not
+/// exist. For links that a client can reach there is DirCache.
 absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path);
 
 /// Removes folders that hold no file, including `path` itself. False if something is left.
 bool RemoveEmptyFolders(const std::string& path);
 
-/// The results of ReadFolder, without links that lead out of a served folder, kept as long as the folders' times say
+/// Keeps the results of ReadFolder, without links that lead out of a served folder, as long as the folders' times say
 /// that nothing changed. Thread-safe. Remembers up to four million names.
 class DirCache {
  public:
   using Names = std::shared_ptr<const std::vector<std::string>>;
-  /// `root`: the served folder, a path by RealPathOf. Of the links that lead out of it the first is logged.
+  /// `root` is the served folder, a path by RealPathOf. The first link that leads out of it is logged.
   explicit DirCache(std::string root) : root_(std::move(root)) {}
   /// All walks fail from now on, also those in progress.
   void Stop() { stopped_ = true; }
-  /// An error after Stop.
+  /// Returns an error after Stop.
   absl::Status CheckRunning() const;
   absl::StatusOr<Names> Read(const std::string& path);
 
@@ -56,7 +56,7 @@ class DirWalk {
  public:
   DirWalk(DirCache& cache, std::string root) : cache_(cache), root_(std::move(root)) {}
 
-  /// The first key not less than `from`.
+  /// Returns the first key not less than `from`.
   absl::StatusOr<std::optional<std::string>> FirstFrom(std::string_view from);
 
  private:

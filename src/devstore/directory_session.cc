@@ -29,7 +29,7 @@ Credentials KeysOfToken(std::string_view secret_key, const std::string& token) {
   return {"SESSION" + Derive(secret_key, "key", token).substr(0, 13), Derive(secret_key, "secret", token), ""};
 }
 
-/// As in AWS, copies and what is about the bucket itself are signed by the keys of the account.
+/// In AWS, the keys of the account sign copies and requests about the bucket itself.
 bool NeedsSession(const S3Request& request) {
   if (request.Header("x-amz-copy-source")) return false;
   if (!request.key.empty()) return true;

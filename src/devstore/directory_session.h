@@ -13,15 +13,15 @@
 
 namespace millrace {
 
-/// The keys and the token of a new session of the bucket. They follow from the server's secret key, so that nothing
-/// need be kept.
+/// Returns the keys and the token of a new session of the bucket. They follow from the server's secret key, so that
+/// nothing need be kept.
 ExpiringCredentials MakeDirectorySession(std::string_view bucket, std::string_view secret_key, absl::Time now);
 
-/// The settings that check the signature of a request about a directory bucket. AccessDenied if the operation needs a
-/// session and the request names none; InvalidToken or ExpiredToken for its token.
+/// Returns the settings that check the signature of a request about a directory bucket. Returns AccessDenied if the
+/// operation needs a session and the request names none; InvalidToken or ExpiredToken for its token.
 absl::StatusOr<AuthSettings> DirectoryAuth(const S3Request& request, const AuthSettings& settings, absl::Time now);
 
-/// InvalidRequest or NotImplemented for what directory buckets do not take.
+/// Returns InvalidRequest or NotImplemented for requests that directory buckets do not take.
 absl::Status CheckDirectoryRequest(const S3Request& request);
 
 }  // namespace millrace

@@ -339,7 +339,7 @@ Ec2Fake::Result Ec2Fake::DeleteVolume(const Ec2Query& query) {
   return True("DeleteVolume");
 }
 
-// One look at a volume: what passes with looks passes.
+// Counts one look at a volume, which ends its transient states.
 void Ec2Fake::Pass(FakeVolume& volume) {
   if (volume.state == "creating" && volume.looks-- <= 0) volume.state = "available";
   if (!volume.attachment || volume.attachment->looks-- > 0) return;

@@ -13,21 +13,23 @@
 
 namespace millrace {
 
-/// A strict model of the part of EC2 that has to do with volumes: zones, states that pass one after the other,
-/// ClientToken, tags, and refusals with the codes of EC2. Volumes and snapshots are folders below `folder`, so that
-/// what a job writes to one can be followed; an attached volume is linked at
-/// FOLDER/instances/INSTANCE/disk/by-id/nvme-Amazon_Elastic_Block_Store_VOLUME. In memory but for these. Thread-safe.
+/// This is a strict model of the part of EC2 that has to do with volumes. It has zones, states that pass one after the
+/// other, ClientToken, tags, and refusals with the codes of EC2. Volumes and snapshots are folders below `folder`, so
+/// that the files that a job writes to one can be followed. An attached volume is linked at
+/// FOLDER/instances/INSTANCE/disk/by-id/nvme-Amazon_Elastic_Block_Store_VOLUME. Everything else is in memory.
+/// Thread-safe.
 class Ec2Fake {
  public:
-  /// `looks`: how many descriptions still show a state that passes (pending, creating, attaching, detaching,
+  /// `looks` is how many descriptions still show a transient state (pending, creating, attaching, detaching,
   /// shutting-down, deleting).
   Ec2Fake(std::string folder, std::string region, int looks)
       : folder_(std::move(folder)), region_(std::move(region)), looks_(looks) {}
 
-  /// The answer's document.
+  /// Returns the answer's document.
   absl::StatusOr<std::string> Do(const Ec2Query& query);
 
-  /// A document of an instance's metadata ("instance-id"); nullopt if there is none, or no such instance that runs.
+  /// Returns a document of an instance's metadata ("instance-id"); nullopt if there is none, or no such instance that
+  /// runs.
   std::optional<std::string> Metadata(const std::string& instance, std::string_view name);
   /// Announces a spot interruption. False if no such instance runs.
   bool Interrupt(const std::string& instance, absl::Time at);

@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// "Filter.1.Value.2" -> "Filter.Value"
+// Turns "Filter.1.Value.2" into "Filter.Value".
 std::string WithoutNumbers(std::string_view name) {
   std::string out;
   while (!name.empty()) {
@@ -24,7 +24,7 @@ std::string WithoutNumbers(std::string_view name) {
   return out;
 }
 
-/// True if a value of EC2 is that of a filter, where * stands for any characters.
+/// Returns true if a value of EC2 is that of a filter, where * stands for any characters.
 bool MatchesFilterValue(std::string_view pattern, std::string_view value) {
   const size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == value;

@@ -12,27 +12,28 @@
 
 namespace millrace {
 
-/// An error of EC2: its code and HTTP status, as an S3Error.
+/// Returns an error of EC2: its code and HTTP status, as an S3Error.
 absl::Status Ec2Fault(std::string_view code, std::string_view message, int http_status = 400);
-/// The same with a message that is formatted, and the HTTP status 400.
+/// Returns an error with a message that is formatted, and the HTTP status 400.
 template <typename... Args>
 absl::Status Ec2Refusal(std::string_view code, fmt::format_string<Args...> message, Args&&... args) {
   return Ec2Fault(code, fmt::format(message, std::forward<Args>(args)...));
 }
 
-/// A call of the EC2 Query API, as its body says it.
+/// This is a call of the EC2 Query API, as its body says it.
 class Ec2Query {
  public:
-  /// InvalidParameterValue for a body that is no form, MissingAction, and for another version than 2016-11-15.
+  /// Returns InvalidParameterValue for a body that is not a form, MissingAction, and an error for another version than
+  /// 2016-11-15.
   static absl::StatusOr<Ec2Query> Parse(std::string_view body);
 
   const std::string& action() const { return action_; }
-  /// "" if it is absent.
+  /// Returns "" if it is absent.
   std::string Value(const std::string& name) const;
   bool Has(const std::string& name) const { return values_.contains(name); }
-  /// NAME.1, NAME.2, ...
+  /// Returns NAME.1, NAME.2, ...
   std::vector<std::string> List(const std::string& name) const;
-  /// PREFIXTag.1.Key and .Value, ...
+  /// Returns PREFIXTag.1.Key and .Value, ...
   std::map<std::string, std::string> Tags(const std::string& prefix) const;
   /// UnknownParameter for one whose name, without numbers, is none of these; MissingParameter for those of `required`.
   absl::Status CheckNames(const std::vector<std::string_view>& required,
@@ -49,11 +50,11 @@ class Ec2Query {
   std::map<std::string, std::string> values_;
 };
 
-/// The values of what is described, by the names of filters.
+/// Holds the values of the described objects, by the names of filters.
 using FilterValues = std::multimap<std::string, std::string>;
 bool PassesFilters(const std::vector<Ec2Query::Filter>& filters, const FilterValues& values);
 
-/// InvalidParameterValue for a filter that is none of these, nor one of tags.
+/// Returns InvalidParameterValue for a filter that is neither one of these nor one of tags.
 absl::Status CheckFilters(const std::vector<Ec2Query::Filter>& filters, const std::vector<std::string_view>& known);
 
 }  // namespace millrace

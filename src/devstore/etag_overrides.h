@@ -8,13 +8,14 @@
 
 namespace millrace {
 
-/// ETags that an injected fault has changed. An object keeps its changed ETag until it is written again. Thread-safe.
+/// Holds ETags that an injected fault has changed. An object keeps its changed ETag until it is written again.
+/// Thread-safe.
 class ETagOverrides {
  public:
   /// From now on the object has another ETag. `subject` is "bucket/key".
   void Change(std::string_view subject);
 
-  /// The ETag to show for an object whose own is `etag`.
+  /// Returns the ETag to show for an object whose own is `etag`.
   std::string Effective(const std::string& bucket, const std::string& key, const std::string& etag);
 
  private:

@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-/// What ETags of bytes look like: their MD5, as S3 has it of plain objects, or another hash of as many digits, as it
-/// has it of objects that are encrypted by KMS.
+/// Says what ETags of bytes look like. They are their MD5, as S3 has it of plain objects, or another hash of as many
+/// digits, as it has it of objects that are encrypted by KMS.
 enum class ETagKind { kMd5, kOpaque };
 
-/// The ETag of an object or part that is uploaded by one request. Streaming.
+/// Computes the ETag of an object or part that is uploaded by one request, as a stream.
 class ETagStream {
  public:
   explicit ETagStream(ETagKind kind) {

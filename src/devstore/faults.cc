@@ -70,7 +70,7 @@ constexpr NamedKind kKinds[] = {
     {"skip-key", FaultKind::kSkipKey, ""},
 };
 
-/// The value of an action; false if it is not what the action wants.
+/// Parses the value of an action; returns false if it is not what the action wants.
 bool ParseValue(std::string_view text, const NamedKind& named, FaultAction* action) {
   const size_t colon = text.find(':');
   if (named.kind == FaultKind::kError) {
@@ -171,7 +171,7 @@ bool MatchesKey(const FaultRule& rule, std::string_view key) {
   if (!key.starts_with(pieces.front())) return false;
   if (pieces.size() == 1) return key.size() == pieces.front().size();
   key.remove_prefix(pieces.front().size());
-  // Between two stars, the first place that fits is as good as any.
+  // The first place that fits between two stars is as good as any.
   for (size_t i = 1; i + 1 < pieces.size(); ++i) {
     const size_t at = key.find(pieces[i]);
     if (at == std::string_view::npos) return false;

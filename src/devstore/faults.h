@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "devstore/token_bucket.h"
 
-/// Injected faults: a plan of rules, each "METHOD KEYGLOB ACTION [p=] [after=] [count=] [from=] [until=]". See
+/// Injected faults are a plan of rules, each "METHOD KEYGLOB ACTION [p=] [after=] [count=] [from=] [until=]". See
 /// `millrace devstore --help` for the language.
 
 namespace millrace {
@@ -57,20 +57,20 @@ struct FaultRule {
   double until_s = std::numeric_limits<double>::infinity();
 };
 
-/// InvalidArgument with the place of the error and the expected form.
+/// Returns InvalidArgument with the place of the error and the expected form.
 absl::StatusOr<FaultRule> ParseFaultRule(std::string_view spec);
 
 bool MatchesKey(const FaultRule& rule, std::string_view key);
 
-/// A request, as far as injected faults and latency depend on it.
+/// Describes a request, as far as injected faults and latency depend on it.
 struct RequestIdentity {
   std::string_view method;
   std::string_view key;    // "bucket/key", or "bucket/prefix" of a listing
-  std::string_view range;  // tells requests for ranges of one object apart
+  std::string_view range;  // distinguishes requests for ranges of one object
   uint64_t attempt = 0;    // how often this request was seen before
 };
 
-/// A number that depends on nothing but these. `domain` separates uses.
+/// Returns a number that depends on nothing but these. `domain` separates uses.
 uint64_t HashIdentity(uint64_t domain, uint64_t seed, const RequestIdentity& request);
 
 /// Decides which rule acts on each request. Thread-safe.
@@ -80,10 +80,10 @@ class FaultPlan {
 
   bool empty() const { return rules_.empty(); }
 
-  /// The action of the first rule that matches and wins its draw. Counts the match.
+  /// Returns the action of the first rule that matches and wins its draw. Counts the match.
   std::optional<FaultAction> Draw(const RequestIdentity& request, std::chrono::steady_clock::time_point now);
 
-  /// How often each rule has acted.
+  /// Returns how often each rule has acted.
   std::vector<uint64_t> firings() const;
 
  private:

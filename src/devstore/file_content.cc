@@ -70,7 +70,7 @@ class FileBlobWriter final : public BlobWriter {
     return absl::OkStatus();
   }
 
-  /// Bytes that came into the file in another way.
+  /// Counts bytes that came into the file in another way.
   void Count(uint64_t bytes) { size_ += bytes; }
   uint64_t size() const { return size_; }
 

@@ -44,7 +44,7 @@ HttpReply ImdsFake::Answer(const HttpRequestHead& head, absl::Time now) {
 }
 
 HttpReply ImdsFake::GiveToken(const HttpRequestHead& head, const std::string& instance, absl::Time now) {
-  // As a request that came through a proxy has it; the service gives no tokens to the outside.
+  // A request that came through a proxy has this header; the service gives no tokens to the outside.
   if (head.headers.Has("X-Forwarded-For")) return Plain(403);
   constexpr uint64_t kMaxTtl = 21'600;
   const auto ttl = ParseDecimal(head.headers.Find(kTtlField).value_or(""), 1, kMaxTtl);

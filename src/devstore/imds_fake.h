@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// The instance metadata service of each instance of an Ec2Fake, by IMDSv2 alone: below /imds/INSTANCE, tokens come by
+/// Serves the instance metadata of each instance of an Ec2Fake, by IMDSv2 alone, below /imds/INSTANCE. Tokens come by
 /// PUT, and documents only for a token of that instance that has not expired. `POST /imds/INSTANCE/interrupt?seconds=N`
 /// announces a spot interruption; EC2 has no such call. Thread-safe.
 class ImdsFake {

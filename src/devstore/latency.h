@@ -21,20 +21,20 @@ struct LatencyModel {
   bool enabled() const { return first_byte_ms > 0 || tail_fraction > 0; }
 };
 
-/// A pure function: a run with the same seed and the same requests has the same delays.
+/// This is a pure function: a run with the same seed and the same requests has the same delays.
 std::chrono::nanoseconds FirstByteDelay(const LatencyModel& model, uint64_t seed, const RequestIdentity& request);
 
-/// When to send the answer to a request that arrived at `arrived` and is delayed by `delay`: together with other
-/// answers that are due at about the same time, up to a sixteenth of the delay, and at most 2 ms, later. If the server
-/// woke up for each answer by itself, it would take CPU time from a client on the same machine, which a store far away
-/// does not.
+/// Returns when to send the answer to a request that arrived at `arrived` and is delayed by `delay`. It is sent
+/// together with other answers that are due at about the same time: up to a sixteenth of the delay, and at most 2 ms,
+/// later. If the server woke up for each answer by itself, it would take CPU time from a client on the same machine,
+/// which a store far away does not.
 std::chrono::steady_clock::time_point LeavesAt(std::chrono::steady_clock::time_point arrived,
                                                std::chrono::nanoseconds delay);
 
 /// Counts how often each request was seen. Thread-safe. Forgets everything after 2^21 different requests.
 class AttemptCounter {
  public:
-  /// 0 at the first call with this method, key and range.
+  /// Returns 0 at the first call with this method, key and range.
   uint64_t Next(const RequestIdentity& request);
 
  private:
@@ -48,7 +48,7 @@ class PrefixRates {
  public:
   explicit PrefixRates(uint64_t per_second) : per_second_(static_cast<double>(per_second)) {}  // 0: unlimited
 
-  /// False if there are too many requests. `key` is "bucket/key".
+  /// Returns false if there are too many requests. `key` is "bucket/key".
   bool Take(std::string_view key, std::chrono::steady_clock::time_point now);
 
  private:

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "devstore/storage.h"
 
-/// Listings as S3 makes them, without I/O of their own.
+/// Makes listings as S3 does, without I/O of its own.
 
 namespace millrace {
 
@@ -29,12 +29,12 @@ struct ListingPage {
 
 absl::StatusOr<ListingPage> ListKeys(KeyWalk& walk, const ListingQuery& query);
 
-/// The key at which a listing after `marker` starts. If the marker is itself a common prefix (as NextMarker may be),
-/// all keys with that prefix are skipped.
+/// Returns the key at which a listing after `marker` starts. If the marker is itself a common prefix (as NextMarker may
+/// be), all keys with that prefix are skipped.
 std::string AfterMarker(std::string_view marker, std::string_view prefix, std::string_view delimiter);
 
 std::string EncodeContinuation(std::string_view from);
-/// nullopt if EncodeContinuation does not give such a token.
+/// Returns nullopt if EncodeContinuation does not give such a token.
 std::optional<std::string> DecodeContinuation(std::string_view token);
 
 /// encoding-type=url as AWS does it: '/' stays, a space becomes '+'.

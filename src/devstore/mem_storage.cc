@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
 
-/// A piece of a content. Contents share blocks: a multipart object is made of those of its parts.
+/// This is a piece of a content. Contents share blocks: a multipart object is made of those of its parts.
 struct Block {
   Buffer bytes;
   size_t used = 0;
@@ -65,7 +65,7 @@ class MemContent final : public Content {
   }
 
   std::vector<std::shared_ptr<const Block>> blocks_;
-  std::vector<uint64_t> ends_;  // offset behind each block
+  std::vector<uint64_t> ends_;  // offset after each block
   uint64_t size_ = 0;
 };
 

@@ -30,7 +30,7 @@ void AddAttributes(const S3Request& request, const ObjectAttributes& attributes,
   }
 }
 
-/// The part of that number (from 1): the whole object where it has none, as S3 has it.
+/// Returns the part of that number (from 1), or the whole object if it does not have parts, as S3 does.
 absl::StatusOr<RangeRequest> RangeOfPart(const S3Request& request, const ObjectRecord& record) {
   const std::string text = request.ParameterOr("partNumber");
   const std::optional<uint64_t> number = ParseDecimal(text, 1, 10'000);
@@ -52,7 +52,7 @@ absl::StatusOr<RangeRequest> RangeOfPart(const S3Request& request, const ObjectR
   return RangeRequest{range.length > 0 ? RangeKind::kPart : RangeKind::kWhole, range};  // "bytes 0--1" says nothing
 }
 
-/// What of the object is asked for, by part or by range.
+/// Returns the requested bytes of the object, by part or by range.
 absl::StatusOr<RangeRequest> AskedRange(const S3Request& request, const ObjectRecord& record) {
   if (request.Has("partNumber")) return RangeOfPart(request, record);
   RangeRequest asked = ParseRange(request.Header("range"), record.size);
@@ -65,7 +65,8 @@ absl::StatusOr<RangeRequest> AskedRange(const S3Request& request, const ObjectRe
   return asked;
 }
 
-/// That of the whole object with all of it; with a range that is just one part, that part's, where it is kept.
+/// Returns the checksum of the whole object if all of it is sent. If the range is just one part, returns that part's,
+/// if it is kept.
 std::optional<Checksum> ChecksumOfAnswer(const S3Request& request, const ObjectRecord& record,
                                          const RangeRequest& asked) {
   const std::optional<Checksum>& whole = record.attributes.checksum;

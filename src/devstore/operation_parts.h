@@ -8,21 +8,21 @@
 #include "devstore/operations.h"
 #include "s3/xml.h"
 
-/// Helpers that several operations use.
+/// Several operations use these helpers.
 
 namespace millrace {
 
 std::string QuoteETag(std::string_view etag);
 HttpReply XmlReply(XmlWriter writer);
 
-/// The attributes that a write gives the object: type, stored headers, user metadata. MetadataTooLarge.
+/// Returns the attributes that a write gives the object: type, stored headers, user metadata. Returns MetadataTooLarge.
 absl::StatusOr<ObjectAttributes> AttributesOf(const S3Request& request);
 
 /// Adds x-amz-checksum-... and its type.
 void AddChecksumHeaders(const std::optional<Checksum>& checksum, HttpHeaders* headers);
 void WriteChecksum(const std::optional<Checksum>& checksum, XmlWriter* writer);
 
-/// x-amz-copy-source, opened, with its conditions checked.
+/// Holds x-amz-copy-source, opened, with its conditions checked.
 struct CopySource {
   std::string bucket;
   std::string key;
@@ -39,10 +39,10 @@ inline auto ConditionsCheck(OperationContext& context, const S3Request& request,
   };
 }
 
-/// InvalidRequest for more bytes than S3 copies with one request.
+/// Returns InvalidRequest for more bytes than S3 copies with one request.
 absl::Status CheckCopySize(uint64_t bytes);
 
-/// A range of an object, written as new content, with its ETag and, if an algorithm is given, its checksum.
+/// Holds a range of an object, written as new content, with its ETag and, if an algorithm is given, its checksum.
 struct CopiedContent {
   std::shared_ptr<Content> content;
   std::string etag;
@@ -51,10 +51,10 @@ struct CopiedContent {
 absl::StatusOr<CopiedContent> CopyContent(OperationContext& context, const Content& source, ByteRange range,
                                           std::optional<ChecksumAlgorithm> algorithm, BlobWriter& writer);
 
-/// The checksum of a whole content in base64.
+/// Returns the checksum of a whole content in base64.
 absl::StatusOr<std::string> ChecksumOf(const Content& content, ChecksumAlgorithm algorithm);
 
-/// A number in the query, e.g. max-keys. InvalidArgument.
+/// Returns a number in the query, e.g. max-keys. Returns InvalidArgument.
 absl::StatusOr<uint64_t> NumberParameter(const S3Request& request, std::string_view name, uint64_t fallback);
 
 /// Encodes names of a listing as encoding-type asks. InvalidArgument for a type other than "url".

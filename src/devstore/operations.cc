@@ -10,7 +10,8 @@ namespace millrace {
 
 namespace {
 
-/// Sub-resources of S3 that devstore does not have. Ignoring them would answer something else than was asked.
+/// These are sub-resources of S3 that devstore does not have. If they were ignored, the answer would be to another
+/// request.
 constexpr std::array<std::string_view, 32> kForeignSubresources = {
     "accelerate",        "acl",         "analytics",      "annotation",
     "attributes",        "cors",        "encryption",     "intelligent-tiering",

@@ -11,8 +11,8 @@
 #include "devstore/storage.h"
 #include "net/http_server.h"
 
-/// The operations of S3: each takes a checked request and makes the answer, or an error of s3_error.h. Thread-safe,
-/// blocking.
+/// These are the operations of S3: each takes a checked request and makes the answer, or an error of s3_error.h.
+/// Thread-safe, blocking.
 
 namespace millrace {
 
@@ -26,7 +26,8 @@ struct OperationContext {
 
 using Reply = absl::StatusOr<HttpReply>;
 
-/// An operation of S3: either `run`, or, if the body becomes the content of an object or part, `check` and `store`.
+/// Describes an operation of S3: either `run`, or, if the body becomes the content of an object or part, `check` and
+/// `store`.
 struct Operation {
   std::string_view name;  // AWS's, for the access log
   Reply (*run)(OperationContext& context, const S3Request& request) = nullptr;
@@ -37,10 +38,11 @@ struct Operation {
                  std::shared_ptr<Content> content) = nullptr;
 };
 
-/// What the request asks for. NotImplemented or MethodNotAllowed for what devstore does not offer.
+/// Returns the operation that the request asks for. Returns NotImplemented or MethodNotAllowed if devstore does not
+/// offer it.
 absl::StatusOr<const Operation*> FindOperation(const S3Request& request);
 
-// Buckets (bucket_operations.cc).
+// These work on buckets (bucket_operations.cc).
 Reply ListBuckets(OperationContext& context, const S3Request& request);
 Reply CreateBucket(OperationContext& context, const S3Request& request);
 Reply DeleteBucket(OperationContext& context, const S3Request& request);
@@ -51,7 +53,7 @@ Reply ListObjects(OperationContext& context, const S3Request& request);
 Reply ListObjectsV2(OperationContext& context, const S3Request& request);
 Reply DeleteObjects(OperationContext& context, const S3Request& request);
 
-// Objects (object_operations.cc).
+// These work on objects (object_operations.cc).
 Reply GetObject(OperationContext& context, const S3Request& request);  // also HEAD
 absl::Status CheckPutObject(OperationContext& context, const S3Request& request);
 Reply PutObject(OperationContext& context, const S3Request& request, const RequestBody& body,
@@ -59,7 +61,7 @@ Reply PutObject(OperationContext& context, const S3Request& request, const Reque
 Reply CopyObject(OperationContext& context, const S3Request& request);
 Reply DeleteObject(OperationContext& context, const S3Request& request);
 
-// Multipart uploads (upload_operations.cc).
+// These work on multipart uploads (upload_operations.cc).
 Reply CreateUpload(OperationContext& context, const S3Request& request);
 absl::Status CheckUploadPart(OperationContext& context, const S3Request& request);
 Reply UploadPartFromBody(OperationContext& context, const S3Request& request, const RequestBody& body,

@@ -1,4 +1,4 @@
-// What devstore takes from requests: signatures, encodings, digests, ranges, conditions, names.
+// These tests are for devstore's requests: signatures, encodings, digests, ranges, conditions, names.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -137,8 +137,8 @@ TEST(Auth, RefusesTheWrongServiceAndDay) {
   EXPECT_NE(with("/us-east-1/", "/mars/").message().find("expecting 'us-east-1'"), absl::string_view::npos);
 }
 
-// "Signature Calculations for the Authorization Header: Transferring Payload in Multiple Chunks", and the same with
-// trailers.
+// The format is that of "Signature Calculations for the Authorization Header: Transferring Payload in Multiple Chunks",
+// and the same with trailers.
 std::string ChunkedBody(std::vector<std::pair<size_t, std::string>> chunks, std::string trailer) {
   std::string body;
   for (const auto& [size, signature] : chunks) {
@@ -202,7 +202,7 @@ TEST(AwsChunked, RefusesABrokenChain) {
   trailer.replace(trailer.find("sOO8"), 4, "sOO9");
   EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), true), trailer, 4096).status()),
             "SignatureDoesNotMatch");
-  // An unsigned trailer where a signed one is due.
+  // The trailer is unsigned where a signed one is due.
   std::string unsigned_trailer = kAwsTrailer;
   unsigned_trailer.erase(unsigned_trailer.find("x-amz-trailer-signature"));
   EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), true), unsigned_trailer + "\r\n", 4096).status()),

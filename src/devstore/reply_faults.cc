@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-/// A part of a step that has bytes.
+/// Returns a part of a step that has bytes.
 ReplyStep Slice(const ReplyStep& step, uint64_t offset, uint64_t length) {
   if (const auto* text = std::get_if<SendText>(&step)) return SendText{text->text.substr(offset, length)};
   if (const auto* bytes = std::get_if<SendBytes>(&step))
@@ -65,7 +65,7 @@ void End(const FaultAction& fault, bool reset, HttpReply* reply) {
   reply->body.emplace_back(EndConnection{reset});
 }
 
-/// A body in chunks, one for each step. One that ends at `end` lacks the last chunk, and so its end.
+/// Sends a body in chunks, one for each step. A body that ends at `end` lacks the last chunk, and so its end.
 void Chunk(uint64_t end, HttpReply* reply) {
   const bool cut = end < BodySize(reply->body);
   if (cut) reply->body.resize(SplitAt(end, &reply->body));

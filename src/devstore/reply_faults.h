@@ -13,8 +13,8 @@ void ApplyFault(const FaultAction& fault, HttpReply* reply);
 /// Sets the pace of a body, or lowers it.
 void LimitRate(uint64_t bytes_per_second, HttpReply* reply);
 
-/// Another range of the same object for `wrong-range`: of the same length if the object has one, else a shorter one;
-/// the same one if the object has no other.
+/// Returns another range of the same object for `wrong-range`. It has the same length if the object has such a range,
+/// else it is shorter. It is the same range if the object has no other.
 ByteRange WrongRange(ByteRange range, uint64_t object_size);
 
 }  // namespace millrace

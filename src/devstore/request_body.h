@@ -16,14 +16,14 @@
 
 namespace millrace {
 
-/// The body of one request on its way in: removes its encoding and checks it against everything that the request says
-/// about it (length, SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
+/// Takes the body of one request as it comes: removes its encoding and checks it against everything that the request
+/// says about it (length, SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
 class RequestBody {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;
 
-  /// `etags`: what etag() will be. EntityTooLarge for more than `max_bytes`. MissingContentLength if the size is not
-  /// known in advance.
+  /// `etags` says what etag() will be. Returns EntityTooLarge for more than `max_bytes`. Returns MissingContentLength
+  /// if the size is not known in advance.
   static absl::StatusOr<std::unique_ptr<RequestBody>> Create(const S3Request& request, const HttpRequestFacts& facts,
                                                              const AuthResult& auth, const std::string& secret_key,
                                                              ETagKind etags, uint64_t max_bytes);
@@ -33,7 +33,7 @@ class RequestBody {
   absl::Status Finish();
 
   uint64_t announced_size() const { return announced_size_; }
-  // After Finish:
+  // These are valid after Finish:
   uint64_t size() const { return size_; }
   const std::string& etag() const { return etag_; }
   const std::optional<Checksum>& checksum() const { return checksum_; }
@@ -59,7 +59,8 @@ class RequestBody {
   std::optional<Checksum> checksum_;
 };
 
-/// The checksum algorithm that a request announces, by a value or a trailer. InvalidRequest for several.
+/// Returns the checksum algorithm that a request announces, by a value or a trailer. Returns InvalidRequest for
+/// several.
 absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Request& request);
 
 }  // namespace millrace

@@ -30,7 +30,8 @@ absl::StatusCode StatusCodeOf(int http_status) {
 
 absl::Status S3Error(S3Code code, std::string_view message, const S3ErrorDetails& details) {
   absl::Status status(StatusCodeOf(code.http_status), ToAbsl(message));
-  // The code, its HTTP status, then names and values of details, joined by NUL (which no XML text can contain).
+  // The payload is the code, its HTTP status, then names and values of details, joined by NUL (which no XML text can
+  // contain).
   std::string payload = std::string(code.name) + '\0' + std::to_string(code.http_status);
   for (const auto& [name, value] : details) payload.append(1, '\0').append(name).append(1, '\0').append(value);
   status.SetPayload(kPayload, absl::Cord(payload));

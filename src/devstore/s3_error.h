@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 
-/// Errors as S3 sends them. Inside devstore an error is an absl::Status with the S3 code attached; any other Status
-/// is sent as 500 InternalError. Source of names and HTTP statuses: AWS, "Amazon S3 API Reference", "Error
+/// These are errors as S3 sends them. Inside devstore an error is an absl::Status with the S3 code attached; any other
+/// Status is sent as 500 InternalError. The source of names and HTTP statuses is AWS, "Amazon S3 API Reference", "Error
 /// responses".
 
 namespace millrace {
@@ -66,7 +66,7 @@ inline constexpr S3Code kTooManyRequests{"TooManyRequests", 429};
 inline constexpr S3Code kXAmzContentSha256Mismatch{"XAmzContentSHA256Mismatch", 400};
 }  // namespace s3code
 
-/// Further elements of the error document, e.g. {"Region", "us-east-1"}.
+/// These are further elements of the error document, e.g. {"Region", "us-east-1"}.
 using S3ErrorDetails = std::vector<std::pair<std::string, std::string>>;
 
 absl::Status S3Error(S3Code code, std::string_view message, const S3ErrorDetails& details = {});
@@ -81,13 +81,13 @@ S3ErrorFacts DescribeS3Error(const absl::Status& status);
 
 bool IsS3Error(const absl::Status& status, S3Code code);
 
-/// The code that S3 sends with an HTTP status, for injected faults: 503 -> SlowDown.
+/// Returns the code that S3 sends with an HTTP status, for injected faults: 503 -> SlowDown.
 S3Code CodeOfHttpStatus(int status);
 
-/// The <Error> document.
+/// Returns the <Error> document.
 std::string S3ErrorXml(const S3ErrorFacts& error, std::string_view resource, std::string_view request_id);
 
-// Errors that are raised in several places.
+// These errors are raised in several places.
 absl::Status NoSuchBucket(std::string_view bucket);
 absl::Status NoSuchKey(std::string_view key);
 absl::Status NoSuchUpload(std::string_view id);

@@ -13,14 +13,15 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 1024;
 
-/// The bucket of "bucket.localhost:9000"; empty for other hosts.
+/// Returns the bucket of "bucket.localhost:9000"; empty for other hosts.
 std::string_view VirtualBucket(std::string_view host) {
   host = host.substr(0, host.rfind(':'));
   constexpr std::string_view kSuffix = ".localhost";
   return host.ends_with(kSuffix) ? host.substr(0, host.size() - kSuffix.size()) : std::string_view();
 }
 
-// A request may name the whole URL (RFC 9112, 3.2.2), as those of the AWS SDK for C++ do. What follows the host counts.
+// A request may name the whole URL (RFC 9112, 3.2.2), as those of the AWS SDK for C++ do. The part after the host
+// counts.
 void ToOriginForm(std::string& target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!target.starts_with(scheme)) continue;
@@ -97,7 +98,7 @@ absl::Status CheckNewBucketName(std::string_view name) {
   bool good = !name.empty() && name.size() <= 63 && plain(name.front()) && plain(name.back()) &&
               name.find("..") == std::string_view::npos;
   for (const char c : name) good = good && (plain(c) || c == '-' || c == '.');
-  // Not in the form of an IPv4 address.
+  // The name must not have the form of an IPv4 address.
   good = good && (std::count(name.begin(), name.end(), '.') != 3 ||
                   std::any_of(name.begin(), name.end(), [](char c) { return c != '.' && !absl::ascii_isdigit(c); }));
   if (good) return absl::OkStatus();

@@ -11,10 +11,10 @@
 
 namespace millrace {
 
-/// What an injected fault sends in place of the range that was asked for.
+/// An injected fault sends this in place of the requested range.
 enum class RangeFault { kNone, kAnother, kFirstHalf, kWholeObject };
 
-/// A parsed request. Plain data.
+/// This is a parsed request. Plain data.
 struct S3Request {
   HttpRequestHead head;
   std::string bucket;                                      // decoded; empty when the request names none
@@ -27,26 +27,28 @@ struct S3Request {
   std::optional<std::string_view> Header(std::string_view name) const { return head.headers.Find(name); }
   std::optional<std::string_view> Parameter(std::string_view name) const;
   bool Has(std::string_view parameter) const { return Parameter(parameter).has_value(); }
-  /// "" when absent.
+  /// Returns "" when absent.
   std::string ParameterOr(std::string_view name) const { return std::string(Parameter(name).value_or("")); }
-  /// The encoded path, without the query.
+  /// Returns the encoded path, without the query.
   std::string_view path() const;
-  /// "bucket/key", for a listing "bucket/prefix": what fault rules match.
+  /// Returns "bucket/key", for a listing "bucket/prefix", which fault rules match.
   std::string Subject() const;
-  /// The path-style resource "/bucket/key" of error documents.
+  /// Returns the path-style resource "/bucket/key" of error documents.
   std::string Resource() const { return "/" + bucket + (key.empty() ? "" : "/" + key); }
 };
 
-/// InvalidURI, InvalidBucketName or KeyTooLongError. Path style, and virtual-host style below `.localhost`.
+/// Returns InvalidURI, InvalidBucketName or KeyTooLongError. Takes path style, and virtual-host style below
+/// `.localhost`.
 absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head);
 
-/// Whether this may name an existing bucket: a folder of a root, not hidden and not above it.
+/// Returns whether this may name an existing bucket: a folder of a root, not hidden and not above it.
 bool MayNameBucket(std::string_view name);
 
-/// The rules of AWS for names of new buckets, but that one or two letters will do (`b` is handy): InvalidBucketName.
+/// Applies the rules of AWS for names of new buckets, except that one or two letters will do (`b` is handy). Returns
+/// InvalidBucketName.
 absl::Status CheckNewBucketName(std::string_view name);
 
-/// A decimal number without sign, within [min, max]; nullopt otherwise.
+/// Parses a decimal number without sign, within [min, max]; nullopt otherwise.
 std::optional<uint64_t> ParseDecimal(std::string_view text, uint64_t min, uint64_t max);
 
 }  // namespace millrace

@@ -25,7 +25,7 @@ bool IsS3Method(std::string_view method) {
   return method == "GET" || method == "HEAD" || method == "PUT" || method == "POST" || method == "DELETE";
 }
 
-/// What tells requests for parts of the same thing apart, besides method and key.
+/// Returns what distinguishes requests for parts of the same thing, besides method and key.
 std::string PartOf(const S3Request& request) {
   std::string part(request.Header("range").value_or(""));
   for (const std::string_view name : {"partNumber", "continuation-token", "start-after", "marker"}) {
@@ -48,14 +48,14 @@ RangeFault RangeFaultOf(const std::optional<FaultAction>& fault) {
   }
 }
 
-/// Errors by which AWS tells of a bucket's region.
+/// AWS reports a bucket's region by these errors.
 bool LeadsElsewhere(const FaultAction& error) {
   return error.value < 400 || error.code == "IllegalLocationConstraintException";
 }
 
 }  // namespace
 
-/// One request from its head to its answer.
+/// Holds one request from its head to its answer.
 struct S3Call {
   S3Call(std::string id, HttpResponder to) : request_id(std::move(id)), responder(std::move(to)) {}
 
@@ -154,7 +154,7 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
   return std::make_unique<DevstoreExchange>(*this, std::move(call), *std::move(body), *std::move(blob));
 }
 
-/// Everything that comes before the operation itself.
+/// Does everything that comes before the operation itself.
 absl::Status S3Service::Admit(S3Call& call, HttpRequestHead head) {
   call.request.head = head;
   ASSIGN_OR_RETURN(call.request, ParseS3Request(std::move(head)));
@@ -255,7 +255,7 @@ void S3Service::Account(const S3Call& call, const HttpReply& reply) {
   const int status = reply.send_head ? reply.status : 0;
   std::string line;
   if (access_log_) {
-    // Never the query: that of a presigned URL is a credential.
+    // The line never has the query: that of a presigned URL is a credential.
     line = fmt::format("{} {} {} {} {} {}{}", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()),
                        method, call.request.path(), call.operation != nullptr ? call.operation->name : "-", status,
                        BodySize(reply.body), call.fault ? " fault" : "");

@@ -103,7 +103,7 @@ FileIdentity IdentityOf(const struct stat& stat) {
 }
 
 std::string DerivedETag(const FileIdentity& identity) {
-  // "-1": as of an upload in one part, so that no client takes it for the MD5 of the contents.
+  // The ETag ends in "-1", as that of an upload in one part, so that no client takes it for the MD5 of the contents.
   const std::string facts =
       fmt::format("{} {} {} {}", identity.inode, identity.size, identity.modified_ns, identity.changed_ns);
   return HexEncode(Md5(AsBytes(facts))) + "-1";

@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "devstore/storage.h"
 
-/// How the side folder of a served folder (ROOT/.devstore) keeps attributes that a plain file cannot hold. Each record
-/// is a small text file of lines "name value", values percent-encoded.
+/// The side folder of a served folder (ROOT/.devstore) keeps attributes that a plain file cannot hold. Each record is a
+/// small text file of lines "name value", values percent-encoded.
 
 namespace millrace {
 
@@ -26,8 +26,8 @@ std::string FieldOr(const Fields& fields, std::string_view name, std::string_vie
 void AppendAttributes(const ObjectAttributes& attributes, Fields* fields);
 ObjectAttributes ReadAttributes(const Fields& fields);
 
-/// Tells one state of a file from the others, so that a record is not used for a file that another program has put in
-/// its place.
+/// Distinguishes one state of a file from the others, so that a record is not used for a file that another program has
+/// put in its place.
 struct FileIdentity {
   uint64_t inode = 0;
   uint64_t size = 0;
@@ -37,18 +37,20 @@ struct FileIdentity {
 };
 FileIdentity IdentityOf(const struct stat& stat);
 
-/// The ETag of a file that devstore did not write: of the form of an MD5, and stable as long as the file is.
+/// Returns the ETag of a file that devstore did not write. It has the form of an MD5, and is stable as long as the file
+/// is.
 std::string DerivedETag(const FileIdentity& identity);
 
 /// With a `changed_ns` of 0 it is a record of the file whatever its ctime is: a rename changes that.
 std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity);
-/// nullopt if the record is broken or belongs to another state of the file.
+/// Returns nullopt if the record is broken or belongs to another state of the file.
 std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity);
 
-/// Whether a key can be the path of a file below a bucket as it stands; if not, its object lives in the side folder.
+/// Returns whether a key can be the path of a file below a bucket as it stands; if not, its object is stored in the
+/// side folder.
 bool IsPlainPath(std::string_view key);
 
-// Files, with errors in the terms of S3.
+// These access files, with errors in the terms of S3.
 absl::Status FileError(const absl::Status& status);
 absl::Status FileError(int error, std::string_view doing, std::string_view name);
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);  // NotFound (a plain Status) if it does not exist

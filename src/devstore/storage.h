@@ -15,18 +15,18 @@
 #include "devstore/checksum.h"
 #include "net/http_server.h"
 
-/// Where devstore keeps buckets, objects and unfinished uploads: a folder or memory.
-/// Errors are those of s3_error.h.
+/// Stores hold devstore's buckets, objects and unfinished uploads: in a folder or in memory. Errors are those of
+/// s3_error.h.
 
 namespace millrace {
 
-/// A part of an object, as it was uploaded.
+/// Describes a part of an object, as it was uploaded.
 struct ObjectPart {
   uint64_t bytes = 0;
   std::string checksum;  // base64, by the algorithm of the object's; empty: none is kept
 };
 
-/// The attributes that a client gives an object when it writes it.
+/// Holds the attributes that a client gives an object when it writes it.
 struct ObjectAttributes {
   std::string content_type;
   /// Sent back as they are, names in lower case: cache-control, content-encoding, ..., x-amz-meta-*.
@@ -44,12 +44,12 @@ struct ObjectRecord {
   int64_t modified_s() const { return modified_ns / 1'000'000'000; }
 };
 
-/// Immutable bytes. Thread-safe.
+/// Holds immutable bytes. Thread-safe.
 class Content {
  public:
   virtual ~Content() = default;
   virtual uint64_t size() const = 0;
-  /// Fills `into` from `offset` on; it must lie within the content.
+  /// Fills `into` from `offset` on; it must be within the content.
   virtual absl::Status Read(uint64_t offset, MutableByteSpan into) const = 0;
   /// Appends steps that send a range of it; they keep it alive.
   virtual void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const = 0;
@@ -81,7 +81,7 @@ struct UploadPart {
   std::shared_ptr<const Content> content;
 };
 
-/// An unfinished multipart upload.
+/// Describes an unfinished multipart upload.
 struct Upload {
   std::string id;
   std::string bucket;
@@ -91,11 +91,11 @@ struct Upload {
   std::map<int, UploadPart> parts;  // by number
 };
 
-/// The keys of a bucket in bytewise order. Not thread-safe; sees changes as they happen.
+/// Walks over the keys of a bucket in bytewise order. Not thread-safe; sees changes as they happen.
 class KeyWalk {
  public:
   virtual ~KeyWalk() = default;
-  /// The first key that is not less than `from`; nullopt at the end.
+  /// Returns the first key that is not less than `from`; nullopt at the end.
   virtual absl::StatusOr<std::optional<std::string>> FirstFrom(std::string_view from) = 0;
 };
 
@@ -114,14 +114,14 @@ class Storage {
   virtual absl::Status CheckBucket(const std::string& bucket) = 0;   // NoSuchBucket
 
   virtual absl::StatusOr<StoredObject> Open(const std::string& bucket, const std::string& key) = 0;
-  /// Open without the content.
+  /// Does as Open, without the content.
   virtual absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& bucket,
                                                                        const std::string& key) = 0;
   virtual absl::StatusOr<std::unique_ptr<KeyWalk>> Walk(const std::string& bucket) = 0;
   /// The server is about to end: walks may be long, and fail from now on, also those in progress.
   virtual void StopWalks() {}
 
-  /// `size`: how many bytes are expected.
+  /// `size` is how many bytes are expected.
   virtual absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t size) = 0;
   /// Joins contents of this storage, in order, into a new one. They do not change.
   virtual absl::StatusOr<std::shared_ptr<Content>> Concatenate(
@@ -131,17 +131,17 @@ class Storage {
                                                                   std::shared_ptr<Content> content,
                                                                   ObjectAttributes attributes, std::string etag,
                                                                   Check check) = 0;
-  /// Deleting an object that does not exist succeeds, unless `check` objects.
+  /// To delete an object that does not exist succeeds, unless `check` objects.
   virtual absl::Status Delete(const std::string& bucket, const std::string& key, Check check) = 0;
 
-  /// The new upload's id; `upload` comes without id, time and parts.
+  /// Returns the new upload's id; `upload` comes without id, time and parts.
   virtual absl::StatusOr<std::string> CreateUpload(Upload upload) = 0;
   virtual absl::Status PutPart(const std::string& upload_id, int number, std::shared_ptr<Content> content,
                                UploadPart part) = 0;
-  /// NoSuchUpload also if the id belongs to another bucket or key.
+  /// Returns NoSuchUpload also if the id belongs to another bucket or key.
   virtual absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,
                                             const std::string& upload_id) = 0;
-  /// Of a bucket, ordered by key, then by time; without parts.
+  /// Returns the uploads of a bucket, ordered by key, then by time; without parts.
   virtual std::vector<Upload> Uploads(const std::string& bucket) = 0;
   virtual absl::Status RemoveUpload(const std::string& upload_id) = 0;
 };
@@ -149,14 +149,14 @@ class Storage {
 /// Serves a folder: its sub-folders are buckets, the files below them objects, keys their paths. Files that other
 /// programs put there are served as well. Their symbolic links are followed within ROOT; a target outside of ROOT does
 /// not exist for clients. A key that would be written through such a link is kept as one that no path can hold. All
-/// else lies in ROOT/.devstore: ETags and metadata of what was written through devstore, objects whose keys no path can
+/// else is in ROOT/.devstore: ETags and metadata of what was written through devstore, objects whose keys no path can
 /// hold ("a//b", "..", "dir/", a key that is also a folder), unfinished uploads. NotFound if `root` is not a folder.
 absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root);
 
 /// Objects in memory, up to `limit_bytes` of content; a write that exceeds it is refused with InternalError.
 std::unique_ptr<Storage> MakeMemStorage(uint64_t limit_bytes);
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970.
 int64_t NowNs();
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// One suite for both storages.
+// One suite serves for both storages.
 
 #include "devstore/storage.h"
 
@@ -245,7 +245,7 @@ TEST_P(StorageTest, Uploads) {
   EXPECT_EQ(storage_->Uploads("bucket").size(), 1u);
 }
 
-/// What ListKeys should find, by brute force.
+/// Returns what ListKeys should find, by brute force.
 ListingPage Expected(const std::set<std::string>& keys, const ListingQuery& query) {
   ListingPage listing;
   std::string last_prefix;

@@ -13,7 +13,7 @@ class TokenBucket {
 
   TokenBucket(double per_second, Time now) : per_second_(per_second), tokens_(per_second), filled_(now) {}
 
-  /// False if no token is left.
+  /// Returns false if no token is left.
   bool Take(Time now) {
     Fill(now);
     if (tokens_ < 1) return false;
@@ -21,7 +21,7 @@ class TokenBucket {
     return true;
   }
 
-  /// True if nothing is lost when the bucket is forgotten.
+  /// Returns true if nothing is lost when the bucket is forgotten.
   bool IsFull(Time now) {
     Fill(now);
     return tokens_ >= per_second_;

@@ -30,8 +30,8 @@ T Parse(std::string_view text) {
   return value;
 }
 
-/// "7.part.ETAG.CRC32C.CHECKSUM.RANDOM": a part that is sent again gets another file, so that a reader of the old one
-/// goes on reading it. The checksum is in base64 for URLs, which has no '.' and no '/'.
+/// A name is "7.part.ETAG.CRC32C.CHECKSUM.RANDOM". A part that is sent again gets another file, so that a reader of the
+/// old one continues to read it. The checksum is in base64 for URLs, which has no '.' and no '/'.
 std::string PartFileName(int number, const UploadPart& part) {
   std::string raw;
   if (part.checksum) absl::Base64Unescape(part.checksum->value, &raw);
@@ -45,7 +45,7 @@ struct PartFile {
   UploadPart part;
 };
 
-/// nullopt for what is no part. The content comes from the file's size, the time from the file.
+/// Returns nullopt for a file that is not a part. The content comes from the file's size, the time from the file.
 std::optional<PartFile> ReadPartFile(const std::string& folder, const std::string& name) {
   const std::vector<std::string> words = absl::StrSplit(name, '.');
   if (words.size() != 6 || words[1] != "part") return std::nullopt;

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// Unfinished uploads in a folder, one sub-folder each: the file `upload`, and a file for each part, whose name says
-/// the part's number, ETag and checksum. They survive the server. Thread-safe.
+/// Holds unfinished uploads in a folder, one sub-folder each: the file `upload`, and a file for each part, whose name
+/// says the part's number, ETag and checksum. They survive the server. Thread-safe.
 class UploadFiles {
  public:
   explicit UploadFiles(std::string folder) : folder_(std::move(folder)) {}

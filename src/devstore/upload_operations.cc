@@ -33,13 +33,13 @@ absl::StatusOr<Upload> FindUpload(OperationContext& context, const S3Request& re
   return context.storage.FindUpload(request.bucket, request.key, UploadId(request));
 }
 
-/// The algorithm that an upload was made for; parts must have their checksum by it.
+/// Returns the algorithm that an upload was made for; parts must have their checksum by it.
 std::optional<ChecksumAlgorithm> AlgorithmOf(const Upload& upload) {
   if (!upload.attributes.checksum) return std::nullopt;
   return upload.attributes.checksum->algorithm;
 }
 
-/// The checksum that a new upload announces.
+/// Returns the checksum that a new upload announces.
 absl::StatusOr<std::optional<Checksum>> AnnouncedUploadChecksum(const S3Request& request) {
   const auto name = request.Header("x-amz-checksum-algorithm");
   if (!name) return std::nullopt;
@@ -69,7 +69,7 @@ absl::Status InvalidPart(int number) {
       {{"PartNumber", std::to_string(number)}});
 }
 
-/// The parts that a Complete names, checked.
+/// Returns the parts that a Complete names, checked.
 absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
                                                            const std::vector<CompletedPart>& named) {
   std::vector<const UploadPart*> chosen;
@@ -123,7 +123,7 @@ absl::StatusOr<std::optional<Checksum>> MultipartChecksum(const Upload& upload,
   return checksum;
 }
 
-// A checksum of the object that the client gives when it completes an upload.
+// Checks the checksum of the object that the client gives when it completes an upload.
 absl::Status CheckObjectChecksum(const S3Request& request, const std::optional<Checksum>& checksum) {
   ASSIGN_OR_RETURN(const auto algorithm, AnnouncedChecksum(request));
   if (!algorithm) return absl::OkStatus();
@@ -303,7 +303,7 @@ Reply ListUploads(OperationContext& context, const S3Request& request) {
     return S3Error(s3code::kNotImplemented, "devstore lists uploads without a delimiter only");
 
   const std::vector<Upload> uploads = context.storage.Uploads(request.bucket);
-  // Uploads of one key follow each other by time: the marker's own one is where the next page starts behind.
+  // Uploads of one key follow each other by time: the marker's own one is where the next page starts after.
   auto next = uploads.begin();
   if (!key_marker.empty()) {
     next = std::find_if(uploads.begin(), uploads.end(), [&](const Upload& upload) {

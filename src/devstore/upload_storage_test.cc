@@ -1,4 +1,4 @@
-// Unfinished uploads, one suite for both storages.
+// One suite tests unfinished uploads of both storages.
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// The unfinished uploads of a storage. Thread-safe.
+/// Holds the unfinished uploads of a storage. Thread-safe.
 class UploadTable {
  public:
   void Insert(Upload upload);  // with its id

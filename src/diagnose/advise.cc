@@ -71,7 +71,7 @@ absl::StatusOr<DataFacts> LookAtData(const Dataset& dataset, const std::stop_tok
   return facts;
 }
 
-/// Of the beginnings of some objects.
+/// Measures it over the beginnings of some objects.
 absl::StatusOr<double> MeasureCompression(const Dataset& dataset, const std::stop_token& stop) {
   constexpr size_t kMaxRead = 16;
   constexpr uint64_t kEach = uint64_t{64} << 10;
@@ -95,7 +95,8 @@ absl::StatusOr<StoreFacts> MeasureStoreFor(const Dataset& dataset, uint64_t stre
   ASSIGN_OR_RETURN(const std::vector<ReadPlace> wholes, SpreadPlaces(dataset, kPartBytes));
   ASSIGN_OR_RETURN(facts.first_byte_seconds, MeasureFirstByte(store, wholes, stop));
   ASSIGN_OR_RETURN(const ReadRate one, MeasureReads(store, wholes, 1, kReadSeconds / 2, 0, stop));
-  // What is left without the first bytes; at least a tenth, since the two were measured at different times.
+  // The time that is left without the first bytes. It is at least a tenth, since the two were measured at different
+  // times.
   const double body =
       std::max(one.seconds - facts.first_byte_seconds * static_cast<double>(one.reads), one.seconds / 10);
   facts.one_bytes_per_second = static_cast<double>(one.bytes) / std::max(body, 1e-9);
@@ -146,7 +147,7 @@ bool IsForThisMachine(const AdviseSettings& settings) {
   return !settings.machine || settings.machine->vcpus == UsableCpus();
 }
 
-/// What the loader does with the data on this machine, and what a sample costs the CPU.
+/// Tries the loader on the data on this machine, and measures the CPU time of a sample.
 absl::Status TryStreaming(const std::string& uri, const AdviseSettings& settings, bool fetches_index, Advice* advice) {
   BenchSettings bench = settings.bench;
   bench.damaged = &advice->damaged;
@@ -166,7 +167,7 @@ absl::Status TryStreaming(const std::string& uri, const AdviseSettings& settings
   return absl::OkStatus();
 }
 
-/// What File mode does with them: as much as it may take a few seconds to copy.
+/// Tries File mode on them, for as many bytes as a few seconds suffice to copy.
 absl::Status TryDownload(const std::string& uri, const AdviseSettings& settings, Advice* advice) {
   constexpr double kLeastBytes = 1 << 20;
   constexpr double kMostBytes = 1 << 30;
@@ -332,7 +333,7 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
 
 namespace {
 
-/// Whether the loader of a training would fetch the index from the store, and it is no great matter to do that here.
+/// Returns true if the loader of a training would fetch the index from the store, and fetching it here costs little.
 bool FetchesIndex(const Dataset& dataset) {
   const DatasetPlace& place = dataset.place();
   return dataset.index_uri() == place.store->Uri(place.index_key) && dataset.index().file_bytes() <= kMaxFetchedIndex;

@@ -48,7 +48,7 @@ std::string AmountText(double dollars) {
   return dollars < kCent ? "under a cent" : DollarText(dollars);
 }
 
-/// As of which day the prices are that a cost is made of.
+/// The dates of the prices that a cost is made of.
 std::string DatesText(const MachinePrice* machine, bool store, const PriceList& prices) {
   const std::string of_machine = machine != nullptr ? machine->date : "";
   if (of_machine.empty() && !store) return "";

@@ -8,8 +8,9 @@
 #include "diagnose/data_source.h"
 #include "diagnose/service_advice.h"
 
-// The examples of AWS's guide to data sources of training jobs (003) and of its report on heterogeneous clusters (004),
-// each by its name. docs/advise.md lists the numbers in these sources that cannot be right.
+// The examples of two documents of AWS, each by its name. They are its guide to data sources of training jobs (003),
+// and its report on heterogeneous clusters (004). docs/advise.md lists the numbers in these sources that cannot be
+// right.
 
 namespace millrace {
 namespace {
@@ -140,7 +141,7 @@ TEST(AdviseVectors, V003i) {
       EXPECT_LT(fastfile.startup_seconds, 5);
       EXPECT_LT(fastfile.epoch_seconds, fsx.epoch_seconds);
     }
-    // What File mode copies first; FSx has the rate of its least size.
+    // File mode copies the data first; FSx has the rate of its smallest size.
     EXPECT_NEAR(Line(file, "download"), set.bytes < 2e9 ? (many_files ? 171 : 5) : (many_files ? 10'000 : 270), 1);
     EXPECT_NEAR(Line(fsx, "reading of an epoch"), set.bytes / 240e6, 1e-6);
   }

@@ -241,7 +241,7 @@ absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, con
 
 namespace {
 
-/// What the next batch is, without its memory.
+/// The place of the next batch, without its memory.
 struct BatchPlace {
   std::vector<std::string> keys;
   Position after;
@@ -251,7 +251,7 @@ absl::StatusOr<BatchPlace> NextPlace(Loader& loader, const BenchSettings& settin
   return BatchPlace{std::move(batch.keys), batch.position};
 }
 
-/// Where the middle of the epoch is, and whether what comes behind an interruption is what would have come.
+/// Finds the middle of the epoch, and checks that the samples behind an interruption are those that would have come.
 absl::Status TryResume(BenchSet& set, std::unique_ptr<Loader> loader, LoaderOptions options,
                        const BenchSettings& settings, ResumePoint* point) {
   constexpr int kBefore = 3;  // batches that are delivered before the interruption

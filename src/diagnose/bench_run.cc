@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// What the runtime has beyond the loader's budget: opening a data set takes memory, too.
+// The runtime has these bytes beyond the loader's budget, since opening a data set takes memory, too.
 constexpr uint64_t kBenchExtraBytes = uint64_t{256} << 20;
 
 }  // namespace

@@ -99,7 +99,7 @@ class Worksheet {
     result_.epoch_seconds = AddLargest("epoch", reading, cpu);
     result_.later_epoch_seconds = result_.epoch_seconds;
   }
-  /// As the loader was seen to go on behind its first batch. False if it was not.
+  /// Predicts the rest of an epoch from the trial, behind the first batch. Returns false if there was no trial.
   bool AddTriedEpoch(bool later) {
     const Spread& rate = in_.tried_samples_per_second;
     if (rate.least <= 0 || in_.samples <= in_.batch) return false;
@@ -219,7 +219,7 @@ double MachineDollars(double dollars_per_hour, double seconds) {
 
 namespace {
 
-/// Until the first batch, by what was tried on this machine.
+/// Adds the time until the first batch, from the trials on this machine.
 void AddTriedFileStartup(const CostInputs& in, Worksheet& sheet) {
   const Spread& filling = in.tried_copy_filling_seconds;
   const Spread& rate = in.tried_copy_bytes_per_second;
@@ -374,7 +374,8 @@ CostPrediction PredictFsx(const CostInputs& in, const PriceList& prices) {
 
 namespace {
 
-/// Until the first batch; that what was tried counts more does not make the arithmetic less worth seeing.
+/// Adds the time until the first batch. If there were trials, they count more, but the arithmetic is still worth
+/// seeing.
 void AddStreamingStartup(const CostInputs& in, Worksheet& sheet) {
   const bool compared = in.objects <= kComparedObjects;
   const double comparing = compared ? sheet.AddListing() : 0;

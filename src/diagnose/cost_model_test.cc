@@ -131,7 +131,7 @@ TEST(CostModel, WhatWasTriedCountsMore) {
   EXPECT_NEAR(file.startup_seconds, 0.5 + 2 + 20 + 0.1, 1e-9);  // a page, and 100 samples on 8 vCPUs
   EXPECT_NEAR(file.startup_range.least, 0.5 + 1 + 10 + 0.1, 1e-9);
   EXPECT_NEAR(file.startup_range.most, 0.5 + 4 + 25 + 0.1, 1e-9);
-  // Of shards that do not exist yet nothing was tried. Nor is anything behind the first batch if that is all.
+  // There are no trials of shards that do not exist yet, and no samples behind the first batch if it has all of them.
   EXPECT_EQ(PredictStreamingPacked(in, BuiltInPrices()).startup_range.most, 0);
   in.batch = 1000;
   EXPECT_NEAR(PredictStreaming(in, BuiltInPrices()).epoch_seconds, 1, 1e-9);

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-/// Which source and input mode suit a data set if Millrace is not used: the decision flow that AWS's guide to data
-/// sources of training jobs describes in prose. Pure.
+/// Chooses the source and input mode of a data set if Millrace is not used. AWS's guide to data sources of training
+/// jobs describes this decision flow in prose. Pure.
 
 namespace millrace {
 
@@ -40,12 +40,12 @@ struct SourceChoice {
 inline constexpr double kDownloadBytes = 50e9;
 /// Files below it are small. The guide says 50 MB, and better 150.
 inline constexpr double kSmallFileBytes = 50e6;
-/// What small files should be packed to.
+/// Small files should be packed to files of this size.
 inline constexpr double kPackedFileBytes = 150e6;
 
 SourceChoice ChooseSource(const SourceQuestion& question);
 
-/// Whether the accelerators of a machine have enough CPUs.
+/// Says whether the accelerators of a machine have enough CPUs.
 struct VcpuNeed {
   int needed = 0;
   int missing = 0;              // 0: there are enough
@@ -53,14 +53,14 @@ struct VcpuNeed {
 };
 VcpuNeed NeedOfVcpus(double vcpus_per_accelerator, int accelerators, int vcpus);
 
-/// What CloudWatch's CPUUtilization of a training job shows if all vCPUs are busy: 100 % for each.
+/// CloudWatch's CPUUtilization of a training job if all vCPUs are busy: 100 % for each.
 int MostCpuUtilization(int vcpus);
 
-/// What a cluster of CPU machines beside the accelerators saves: 1 - (price of both / price before) x (time / time
-/// before). Negative if it costs more.
+/// Returns the share that a cluster of CPU machines beside the accelerators saves: 1 - (price of both / price before) x
+/// (time / time before). Negative if it costs more.
 double SavingOf(double price_ratio, double time_ratio);
 
-/// What `steps` steps cost.
+/// Returns the price of `steps` steps.
 double DollarsOfSteps(double dollars_per_hour, double step_seconds, double steps);
 
 }  // namespace millrace

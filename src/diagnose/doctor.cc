@@ -110,13 +110,13 @@ void Doctor::CheckNetwork() {
   CheckServer(address);
 }
 
-/// Of a server that was asked over plain HTTP, and did not understand.
+/// Returns true if a server that got a plain HTTP request, and did not understand it, speaks TLS.
 bool Doctor::SpeaksTls(const S3Address& address) {
   if (address.server.tls) return false;
   HttpEndpoint secure = address.server;
   secure.tls = true;
   const ProbeAnswer answer = Probe(runtime_, secure, address.host, address.path, config().ca_file, config().proxies);
-  // A certificate that is not trusted is one, too; but a server without TLS has none.
+  // An untrusted certificate is one, too; but a server without TLS does not have any.
   return answer.error == HttpErrorKind::kNone ||
          (answer.error == HttpErrorKind::kTls && answer.detail.find("certificate") != std::string::npos);
 }

@@ -9,7 +9,7 @@ namespace millrace {
 
 namespace {
 
-// Of nvml.h, whose functions and structures of these names do not change.
+// These come from nvml.h, whose functions and structures of these names do not change.
 using NvmlDevice = void*;
 struct NvmlUtilization {
   unsigned gpu = 0;  // per cent

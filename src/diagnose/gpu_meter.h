@@ -7,10 +7,11 @@
 
 namespace millrace {
 
-/// What NVIDIA's driver says of the GPUs of this machine. Its library is looked for when the program runs.
+/// Reads figures of the GPUs of this machine from NVIDIA's driver. It looks for the driver's library when the program
+/// runs.
 class GpuMeter {
  public:
-  /// Null if there is no driver, or no GPU.
+  /// Returns null if there is no driver, or no GPU.
   static std::unique_ptr<GpuMeter> Open();
   ~GpuMeter();
   GpuMeter(const GpuMeter&) = delete;

@@ -6,7 +6,8 @@
 
 #include "base/status.h"
 
-/// How fast the memory and a disk of this machine are, and whether they give back what was written. Blocking.
+/// Measures the memory and a disk of this machine, and checks that they give back the bytes that were written.
+/// Blocking.
 
 namespace millrace {
 

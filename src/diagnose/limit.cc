@@ -64,18 +64,18 @@ std::string Sentence(const PipelineLimit& limit, std::string_view cause, const B
           threads, busy, percent, cause);
     case LimitedBy::kLatency:
       return fmt::format(
-          "The store's latency limits this pipeline: {:.0f} % of the waiting was for {}; a larger memory budget, which "
-          "allows more requests ahead, or larger shards would make it faster, more CPUs would not.",
+          "The store's latency limits this pipeline: {:.0f} % of the waiting was for {}. A larger memory budget, which "
+          "allows more requests ahead, or larger shards would make it faster; more CPUs would not.",
           percent, cause);
     case LimitedBy::kThroughput:
       return fmt::format(
           "The throughput of the store or the network limits this pipeline: {:.0f} % of the waiting was for {}, while "
-          "{}; a faster network or smaller samples would make it faster, more CPUs would not.",
+          "{}. A faster network or smaller samples would make it faster; more CPUs would not.",
           percent, cause, busy);
     case LimitedBy::kThrottling:
       return fmt::format(
-          "The store throttles this pipeline: {:.0f} % of the waiting was for its leave to go on; fewer and larger "
-          "requests (pack small objects into shards), or keys under more prefixes, would make it faster.",
+          "The store throttles this pipeline: {:.0f} % of the waiting was for its permission to continue. Fewer and "
+          "larger requests (pack small objects into shards), or keys under more prefixes, would make it faster.",
           percent);
     case LimitedBy::kOutage:
       return fmt::format(
@@ -93,7 +93,7 @@ std::string Sentence(const PipelineLimit& limit, std::string_view cause, const B
   return "Nothing limited this pipeline: batches were ready before the consumer asked for them.";
 }
 
-/// As the reader of a sentence calls it.
+/// The cause as the reader of a sentence calls it.
 std::string_view CauseText(StallCause cause) {
   switch (cause) {
     case StallCause::kQueue:

@@ -8,11 +8,11 @@
 #include "base/status.h"
 #include "store/object_store.h"
 
-/// How fast a store lists and reads, measured with the requests that a plan or a download would make.
+/// Measures how fast a store lists and reads, with the requests that a plan or a download would make.
 
 namespace millrace {
 
-/// A range of an object that may be read.
+/// Is a range of an object that may be read.
 struct ReadPlace {
   std::string key;  // the store's
   ByteRange range;
@@ -28,14 +28,14 @@ struct ReadRate {
 };
 
 /// Reads `places`, again and again from the first, with `in_flight` reads at a time, for about `seconds` or until
-/// `max_reads` are done; 0: no such limit. What was begun is waited for, so that all that is counted was read within
-/// the time that is reported. At least one place. Blocking. The first error ends it; Cancelled after a stop.
-/// Memory: `in_flight` buffers of the largest range.
+/// `max_reads` are done; 0: no such limit. It waits for reads in flight, so that all counted bytes were read within the
+/// reported time. At least one place. Blocking. The first error ends it; Cancelled after a stop. Memory: `in_flight`
+/// buffers of the largest range.
 absl::StatusOr<ReadRate> MeasureReads(ObjectStore& store, const std::vector<ReadPlace>& places, int in_flight,
                                       double seconds, uint64_t max_reads, const std::stop_token& stop);
 
-/// The median of the times, in seconds, that reads of one byte take, one after the other; the first, which connects, is
-/// not counted. Errors as above.
+/// Returns the median of the times, in seconds, that reads of one byte take, one after the other; the first, which
+/// connects, is not counted. Errors as above.
 absl::StatusOr<double> MeasureFirstByte(ObjectStore& store, const std::vector<ReadPlace>& places,
                                         const std::stop_token& stop);
 

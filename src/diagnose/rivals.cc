@@ -102,7 +102,7 @@ absl::Status TakePixels(const RivalJson& json, RivalPoint* point) {
   ASSIGN_OR_RETURN(const double samples, NumberIn(*pixels, "samples"));
   ASSIGN_OR_RETURN(point->pixels.mean, NumberIn(*pixels, "mean"));
   ASSIGN_OR_RETURN(point->pixels.deviation, NumberIn(*pixels, "deviation"));
-  if (samples > 1e15) return absl::InvalidArgumentError("its answer tells of too many samples");
+  if (samples > 1e15) return absl::InvalidArgumentError("its answer has too many samples");
   point->pixels.samples = static_cast<uint64_t>(samples);
   const auto whole = pixels->find("whole_epoch");
   point->pixels.whole_epoch = whole != pixels->end() && whole->is_boolean() && whole->get<bool>();
@@ -142,7 +142,7 @@ RivalPoint LeftOut(const RivalRequest& request, int workers, std::string why) {
   return {.name = request.name, .uri = request.uri, .workers = workers, .left_out = std::move(why)};
 }
 
-/// What it does, a copy or a measurement, is up to the options that come behind these.
+/// The options that come behind these decide if the command makes a copy or measures.
 ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const BenchSettings& settings) {
   const std::string program = run.scratch + "/rival_loaders.py";
   const bool own = !request.uri.empty();
@@ -167,7 +167,7 @@ ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const 
   return command;
 }
 
-/// What a process of a rival has printed, or why there is nothing.
+/// The output of a rival's process, or the reason why there is no output.
 struct RivalEnd {
   std::string output;
   std::string left_out;
@@ -320,7 +320,7 @@ absl::StatusOr<OwnImages> MeasureOwnImages(const std::string& uri, const BenchSe
     if (images.empty() || settings.loader.image.dtype != ImageSpec{}.dtype) {
       return absl::InvalidArgumentError(
           fmt::format("{}: other loaders are compared by the images that they decode, and "
-                      "this data set has none; leave out --rival",
+                      "this data set has no images; leave out --rival",
                       uri));
     }
     const uint64_t bytes = images.size() / batch.size;

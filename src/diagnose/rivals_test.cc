@@ -224,7 +224,7 @@ mkdir -p "$scratch/kept"; kill -9 $$)");
     EXPECT_THAT(MeasureRivalEpochs({.name = "spdl"}, RunOf("s3://b/data", ""), {}, 2, true)->left_out,
                 HasSubstr("killed"));
     EXPECT_THAT(MeasureRival({.name = "spdl"}, RunOf("s3://b/data", ""), {})->left_out, HasSubstr("killed"));
-    // Of its copy.
+    // This is the error of its copy.
     EXPECT_THAT(MeasureRival({.name = "spdl"}, RunOf("s3://b/data", "s3://b/copies"), {})->left_out,
                 HasSubstr("killed"));
   }

@@ -16,7 +16,7 @@ std::string Abbreviated(const std::string& access_key) {
   return fmt::format("{}...{}", access_key.substr(0, 4), access_key.substr(access_key.size() - 4));
 }
 
-// Where credentials will be fetched from; "" when nowhere.
+// Returns the place from which credentials will be fetched; "" if there is none.
 std::string SourceOfCredentials(const S3Config& config, const AwsSettings& settings) {
   if (config.anonymous || config.credential_environment == nullptr) return {};
   const absl::StatusOr<std::unique_ptr<CredentialSource>> source = FindCredentialSource(settings);

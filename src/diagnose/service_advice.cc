@@ -24,7 +24,7 @@ double SamplesOfStep(const ServiceQuestion& question) {
   return static_cast<double>(question.batch) * AcceleratorsOf(question.trainer);
 }
 
-/// What a second of the machines gives; kNoLimit if it is not known.
+/// The capacities of the machines for a second: vCPUs, and bytes; kNoLimit if one is not known.
 struct Rates {
   double trainer_cpus = 0;
   double worker_cpus = 0;  // of all workers
@@ -64,7 +64,7 @@ struct ShareRange {
   bool IsPossible() const { return least <= most + 1e-12; }
 };
 
-/// How the samples of a step may be shared if it takes so long.
+/// Says how the samples of a step may be shared if it takes so long.
 ShareRange ShareAt(const ServiceQuestion& question, const Rates& rates, double seconds) {
   const double each = seconds / SamplesOfStep(question);  // time for a sample
   ShareRange range;
@@ -115,7 +115,8 @@ StepBound BoundOf(const ServiceQuestion& question, const Rates& rates, double se
   return least.second;
 }
 
-/// As many as end what bounds the step, or, if none do, as many as shorten it.
+/// Returns the min number of workers that ends the bound of the step. If no number does, returns the min number that
+/// shortens the step the most.
 int WorkersFor(const ServiceQuestion& question, const MachinePrice& kind) {
   const double most = StepWith(question, kMaxAdvisedWorkers, kind).seconds;
   int low = 0;
@@ -136,7 +137,7 @@ void AddLine(std::vector<Derivation>* lines, std::string name, std::string formu
   lines->push_back({std::move(name), std::move(formula), std::move(numbers), value, std::move(unit)});
 }
 
-/// What a step takes of each, if the trainer decodes all.
+/// Adds the time that a step takes of each resource if the trainer decodes all samples.
 void AddBeforeLines(const ServiceQuestion& question, ServiceAdvice* advice) {
   const double samples = SamplesOfStep(question);
   std::vector<Derivation>* const lines = &advice->lines;

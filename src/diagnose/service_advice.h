@@ -11,18 +11,19 @@
 #include "diagnose/data_source.h"
 #include "diagnose/prices.h"
 
-/// Whether CPU machines beside a training machine pay: what bounds a step of the training, how many machines of the
-/// data service of which kind would end that, and what steps cost before and after. Pure. Bytes are bytes, times
-/// seconds.
+/// Says if CPU machines beside a training machine pay. It shows the bound of a step, the number and kind of machines of
+/// the data service that end it, and the price of steps before and after. Pure. Bytes are bytes, times seconds.
 ///
-/// The model: a step needs, of all accelerators of the training machine together, so many samples. Each of these is
-/// read and decoded by the training machine or by a worker. A step takes as long as the slowest of: the accelerators,
-/// the CPUs of the training machine (which decode, and receive what workers have decoded), its network, the store as
-/// one machine sees it, and the CPUs of the workers. The training machine decodes as much as its CPUs can.
+/// The model: a step needs a number of samples, for all accelerators of the training machine together. The training
+/// machine or a worker reads and decodes each of these. A step takes as long as its slowest resource. These are the
+/// accelerators, the CPUs of the training machine, its network, the store as one machine sees it, and the CPUs of the
+/// workers. The CPUs of the training machine decode, and receive samples that workers have decoded. The training
+/// machine decodes as much as its CPUs can.
 
 namespace millrace {
 
-/// CPU-seconds that a trainer takes for each byte of rows that it receives, as bench/service/run.py measures them.
+/// This is the number of CPU-seconds that a trainer takes for each byte of rows that it receives, as
+/// bench/service/run.py measures them.
 inline constexpr double kReceiveSecondsPerByte = 0.5e-9;
 /// No number of workers above it is considered.
 inline constexpr int kMaxAdvisedWorkers = 1024;
@@ -49,14 +50,14 @@ struct ServiceQuestion {
   std::optional<double> measured_after;   // a step with `workers` machines
 };
 
-/// How long a step takes, and why.
+/// Has the time of a step, and its cause.
 struct StepTime {
   double seconds = 0;
   StepBound bound = StepBound::kAccelerator;
   double local_share = 1;  // of the samples, those that the training machine decodes
 };
 
-/// One kind of machine for workers.
+/// Describes one kind of machine for workers.
 struct ServicePlan {
   MachinePrice kind;
   int workers = 0;
@@ -83,11 +84,11 @@ struct ServiceAdvice {
   std::vector<std::string> sentences;
 };
 
-/// InvalidArgument if a number is missing: the times of a step that were measured, or the time of the model and the CPU
-/// of a sample.
+/// Returns InvalidArgument if a number is missing: the times of a step that were measured, or the time of the model and
+/// the CPU of a sample.
 absl::StatusOr<ServiceAdvice> AdviseService(const ServiceQuestion& question);
 
-/// A step with so many workers of a kind, by the model.
+/// Returns a step with so many workers of a kind, by the model.
 StepTime StepWith(const ServiceQuestion& question, int workers, const MachinePrice& kind);
 
 }  // namespace millrace

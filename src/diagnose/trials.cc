@@ -27,8 +27,8 @@ constexpr double kTriesSeconds = 10;     // beyond that, there are no further on
 constexpr size_t kCopyTries = 3;
 constexpr double kCopySeconds = 3;
 constexpr double kCopiesSeconds = 5;
-// Of a part that was copied, a line is drawn through so many objects at the least: several times what is in flight at
-// once (transfer/bulk_job.h).
+// A line is drawn through the marks of at least this many copied objects. The number is several times that of objects
+// in flight at once (transfer/bulk_job.h).
 constexpr size_t kLeastCopyMarks = 192;
 constexpr size_t kTrialWindows = 3;
 
@@ -71,7 +71,8 @@ absl::StatusOr<LoaderTry> TryOnce(const std::string& uri, const BenchSettings& s
   return found;
 }
 
-/// Where each try keeps an index of so many bytes. Null if there are none, or if there is no room for them.
+/// Makes the folder in which each try keeps an index of so many bytes. Null if there are none, or if there is no room
+/// for them.
 std::unique_ptr<TemporaryFolder> FolderForIndex(uint64_t index_bytes) {
   if (index_bytes == 0) return nullptr;
   absl::StatusOr<std::unique_ptr<TemporaryFolder>> folder = TemporaryFolder::Make();
@@ -81,7 +82,7 @@ std::unique_ptr<TemporaryFolder> FolderForIndex(uint64_t index_bytes) {
   return *std::move(folder);
 }
 
-/// What lies below the place of a data set, copied until a limit is reached.
+/// Copies the objects below the place of a data set, until a limit is reached.
 class Copying {
  public:
   Copying(const Dataset& data, Location to, uint64_t most_bytes, const std::stop_token& stop)
@@ -145,7 +146,7 @@ class Copying {
     enough_ = (number_ > 0 && seconds >= kCopySeconds) || object.size > most_bytes_ - taken_;
     if (enough_) return absl::CancelledError("enough was copied");
     taken_ += object.size;
-    // By numbers: a name of an object may be none of a file.
+    // Copies are named by numbers: a name of an object may not be possible for a file.
     return job.Copy(data_.store(), object, *to_.store, to_.Key(fmt::format("{:09}", number_++)));
   }
 

@@ -40,7 +40,7 @@ class Pixels {
     const size_t at = (static_cast<size_t>(y) * static_cast<size_t>(width_) + static_cast<size_t>(x)) * 3;
     return {static_cast<int>(pixels_[at]), static_cast<int>(pixels_[at + 1]), static_cast<int>(pixels_[at + 2])};
   }
-  // How many pixels of a rectangle are not white.
+  // Counts the pixels of a rectangle that are not white.
   int Ink(const SheetPlace& place) const {
     int ink = 0;
     for (int y = place.y; y < place.y + place.height; ++y) {
@@ -54,7 +54,7 @@ class Pixels {
   std::vector<std::byte> pixels_;
 };
 
-// Where a tile's label is written: below its box.
+// Returns the place of a tile's label: below its box.
 SheetPlace Caption(const SheetPlace& box) {
   return {.x = box.x, .y = box.y + kTileSide, .width = kTileSide, .height = 18};
 }

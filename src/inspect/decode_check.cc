@@ -27,7 +27,7 @@ namespace {
 constexpr uint64_t kFewSamples = 16;  // are not worth a thread
 constexpr uint64_t kLeastThreadBytes = uint64_t{4} << 20;
 
-// By the type of the field, else by the end of its name, as a Loader judges a field of that kind.
+// Checks it by the type of the field, else by the end of its name, as a Loader judges a field of that kind.
 absl::Status CheckValue(const IndexedField& field, ByteSpan value) {
   const FieldType type = TypeOfEncoding(field.encoding);
   const bool is_file = field.encoding == encoding::kBytes && !field.is_inline;
@@ -38,7 +38,7 @@ absl::Status CheckValue(const IndexedField& field, ByteSpan value) {
   return absl::OkStatus();
 }
 
-// One thread's share of the samples.
+// Checks one thread's share of the samples.
 class Checker {
  public:
   Checker(const Dataset& dataset, const SampleOrder& order, uint64_t memory_bytes, ImageMemory* images)
@@ -94,7 +94,7 @@ class Checker {
   DecodeReport report_;
 };
 
-// The error that ended all, not those that it cancelled.
+// This is the error that ended all, not those that it cancelled.
 absl::Status FirstError(const std::vector<absl::Status>& statuses) {
   absl::Status cancelled;
   for (const absl::Status& status : statuses) {

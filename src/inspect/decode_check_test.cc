@@ -124,7 +124,8 @@ TEST_F(ReadingTest, TextsJsonAndArraysAreJudgedByTheirNames) {
                                  HasSubstr("c/5: field 'npy'"), HasSubstr("c/8.meta: field 'json'")));
 }
 
-// What a sample has to itself does not depend on the number of cores, nor is it a fault of the data that it is large.
+// The memory that a sample has to itself does not depend on the number of cores, and a large sample is not a fault of
+// the data.
 TEST_F(ReadingTest, LargeSamplesAreDecodedAllTheSame) {
   for (int i = 0; i < 64; ++i) Put(fmt::format("c/{:03}.bin", i), "small");
   Put("c/100.bin", std::string(15 << 20, 'a'));

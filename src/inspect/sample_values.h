@@ -8,23 +8,23 @@
 #include "base/status.h"
 #include "dataset/index.h"
 
-/// Interprets the bytes of a sample: fields, images, labels. Pure.
+/// These functions interpret the bytes of a sample: fields, images, labels. Pure.
 
 namespace millrace {
 
-/// Whether the field holds an image file, in a data set with these image fields (Index::image_fields).
+/// Returns true if the field holds an image file, in a data set with these image fields (Index::image_fields).
 bool IsImage(const IndexedField& field, const std::vector<std::string>& image_fields);
 
-/// The class of a sample according to the index, without its bytes: the folder of a raw object, the label of a
-/// manifest, the number in `cls` of shards. Any bytes; "" if there is none.
+/// Returns the class of a sample according to the index, without its bytes. It is the folder of a raw object, the label
+/// of a manifest, or the number in `cls` of shards. It may have any bytes; "" if there is no class.
 std::string_view ClassOf(const IndexedSample& sample, const Index& index);
 
-/// What a person would call the sample's class, for display: ClassOf; else the value of `cls`, of `label` or of a field
-/// that ends so ("image/class/label"); else of the first field that is a short text or a number. Any bytes; "" if
-/// there is nothing.
+/// Returns the sample's class for display, as a person would call it. It is ClassOf, else the value of `cls`, of
+/// `label` or of a field that ends so ("image/class/label"). Else it is the first field that is a short text or a
+/// number. Any bytes; "" if there is no such field.
 std::string LabelOf(const IndexedSample& sample, ByteSpan bytes, const Index& index);
 
-/// A line for each field: "name: value" if the value looks like text, else its size.
+/// Makes a line for each field: "name: value" if the value looks like text, else its size.
 std::string DescribeFields(const IndexedSample& sample, ByteSpan bytes);
 
 }  // namespace millrace

@@ -37,7 +37,7 @@ TEST(ShardAdvice, ManySmallRawObjects) {
   EXPECT_EQ(Advice(DataKind::kRawObjects, 10'000, 10'000 * (uint64_t{1} << 20)), "");
 }
 
-// What is advised is not complained of.
+// It does not complain of a size that it recommends.
 TEST(ShardAdvice, IsContentWithWhatItAdvises) {
   for (uint64_t bytes = 520 * kMB; bytes < 100'000 * kMB; bytes += 777 * kMB) {
     for (const uint64_t objects : {uint64_t{1}, uint64_t{1000}}) {

@@ -16,7 +16,7 @@ bool IsControl(char c) {
   return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
 }
 
-// Where the characters of UTF-8 text begin, and its end.
+// Returns the places where the characters of UTF-8 text begin, and its end.
 std::vector<size_t> Boundaries(std::string_view text) {
   std::vector<size_t> starts;
   for (size_t at = 0; at < text.size(); at += std::max<size_t>(1, Utf8SequenceLength(text.substr(at))))
@@ -25,7 +25,7 @@ std::vector<size_t> Boundaries(std::string_view text) {
   return starts;
 }
 
-// The largest number of characters, up to `most`, of which fits(number) is true; 0 when none is.
+// Returns the largest number of characters, up to `most`, for which fits(number) is true; 0 if there is no such number.
 size_t MostThatFit(size_t most, absl::FunctionRef<bool(size_t)> fits) {
   size_t low = 0;
   while (low < most) {
@@ -39,7 +39,7 @@ size_t MostThatFit(size_t most, absl::FunctionRef<bool(size_t)> fits) {
   return low;
 }
 
-// How many bytes of a paragraph go into the line: at least one character.
+// Returns the number of bytes of a paragraph that go into the line: at least one character.
 size_t LineBytes(std::string_view paragraph, double width, TextWidth width_of) {
   const std::vector<size_t> starts = Boundaries(paragraph);
   const size_t characters = MostThatFit(starts.size() - 1, [&](size_t number) {

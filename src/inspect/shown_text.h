@@ -11,20 +11,21 @@
 
 namespace millrace {
 
-/// UTF-8 without control characters but newlines: invalid bytes become U+FFFD, other control characters spaces. Takes
-/// at most `most_bytes` bytes of the text; a longer text gets an ellipsis.
+/// Returns UTF-8 without control characters but newlines: invalid bytes become U+FFFD, other control characters spaces.
+/// Takes at most `most_bytes` bytes of the text; a longer text gets an ellipsis.
 std::string ShownText(std::string_view bytes, size_t most_bytes);
 
-/// Whether bytes, or the first of them when `cut`, look like text: UTF-8 without control characters but white space.
+/// Returns true if bytes, or the first of them when `cut`, look like text: UTF-8 without control characters except
+/// white space.
 bool LooksLikeText(std::string_view bytes, bool cut);
 
-/// The width of a text as it would be drawn; grows with the text.
+/// Returns the width of a text as it would be drawn; it grows with the text.
 using TextWidth = absl::FunctionRef<double(const std::string&)>;
 
-/// Which end of a text is cut off if it does not fit.
+/// Names the end of a text that is cut off if it does not fit.
 enum class CutEnd { kFront, kBack };
 
-/// As much of the UTF-8 text as fits into `width`, with an ellipsis for the rest.
+/// Returns as much of the UTF-8 text as fits into `width`, with an ellipsis for the rest.
 std::string FitText(const std::string& text, double width, CutEnd cut, TextWidth width_of);
 
 /// Breaks UTF-8 text into at most `most_lines` lines that fit: at its newlines, at spaces, and within words that are

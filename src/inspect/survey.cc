@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kNoObject = UINT64_MAX;
 
-// Fields of which a sample needs one only.
+// Has fields of which a sample needs only one.
 struct Slot {
   std::set<std::string> names;
   uint64_t samples = 0;       // that have one of them
@@ -74,7 +74,7 @@ class Surveyor {
     }
   }
 
-  // What the second walk is to look for.
+  // Chooses the samples for which the second walk looks.
   void ChooseSuspects() {
     const uint64_t median = std::min(survey_.sizes.Quantile(0.5), UINT64_MAX / kHugeMedians);
     survey_.huge_above = std::max(kHugeBytes, kHugeMedians * median);

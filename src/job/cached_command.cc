@@ -70,8 +70,9 @@ std::optional<int> CachedCommand::Step(std::optional<int> signal, std::optional<
   return status_ ? *status_ : 128 + *stopped_;
 }
 
-// Before the command: there will be none. While it runs: it is the one to end. After it: nothing more is published.
-// SIGUSR1 and SIGUSR2 mean something to the command only: it gets them late, or not any more.
+// Acts by the state of the command. If it has not started, it will not start. If it runs, it has to end. If it has
+// ended, nothing more is published. SIGUSR1 and SIGUSR2 mean something to the command only: it gets them late, or not
+// any more.
 void CachedCommand::OnSignal(int signal) {
   if (signal == SIGUSR1 || signal == SIGUSR2) {
     if (!begun_) notices_.insert(signal);

@@ -30,8 +30,8 @@ class CachedCommand {
 
   explicit CachedCommand(Actions actions) : actions_(std::move(actions)) {}
 
-  /// After each signal that this program got, and whenever something may have changed; `ended` is the exit status of
-  /// the command, once it has one. Returns the exit status of the program when nothing is left to do.
+  /// Call it after each signal that this program got, and whenever something may have changed; `ended` is the exit
+  /// status of the command, once it has one. Returns the exit status of the program when nothing is left to do.
   std::optional<int> Step(std::optional<int> signal, std::optional<int> ended);
 
  private:

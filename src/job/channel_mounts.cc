@@ -72,7 +72,7 @@ absl::Status ServeInput(const MountInput& input, const std::string& folder, uint
   return mount->Serve(ready);
 }
 
-/// In the process of a mount. It writes '!' to `told` when it is mounted, else the reason why it is not.
+/// Runs in the process of a mount. It writes '!' to `told` when it is mounted, else the reason why it is not.
 [[noreturn]] void BecomeMount(const MountInput& input, const std::string& folder, uint64_t memory_bytes, pid_t parent,
                               int told) {
   setpgid(0, 0);  // signals of a terminal are for the program
@@ -120,7 +120,7 @@ absl::Status RemoveDeadMount(const std::string& folder) {
       return absl::FailedPreconditionError(
           fmt::format("{}: another file system of Millrace is mounted there; `umount {}`", folder, folder));
     }
-    // That of a job that was killed goes away by itself.
+    // The mount of a killed job goes away by itself.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return absl::OkStatus();
@@ -184,7 +184,7 @@ ChannelMounts::~ChannelMounts() {
       kill(mount.pid, SIGKILL);
       WaitFor(mount.pid, kEndLimit);
     }
-    // In case that it was killed.
+    // The process of the mount may have been killed.
     (void)RemoveDeadMount(mount.folder);
   }
 }

@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kMaxCodeBytes = 4096;
 constexpr const char* kCodeName = "CODE";
 
-// Where the path of a URL begins: behind "scheme://authority", or behind "user@host:" as ssh has it.
+// Returns where the path of a URL begins: behind "scheme://authority", or behind "user@host:" as ssh has it.
 size_t PathOf(std::string_view url) {
   if (const size_t scheme = url.find("://"); scheme != std::string_view::npos)
     return std::min(url.find('/', scheme + 3), url.size());
@@ -35,7 +35,8 @@ bool IsCommit(std::string_view text) {
   return text.size() >= 40 && text.size() <= 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Without a password, as the clone keeps it. The user name of an https URL may be a token; ssh needs its own.
+// Returns the URL without a password, as the clone keeps it. The user name of an https URL may be a token; ssh needs
+// its own.
 std::string KeptUrl(const std::string& url) {
   return url.starts_with("https://") || url.starts_with("http://") ? WithoutUser(url) : url;
 }

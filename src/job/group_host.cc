@@ -9,9 +9,9 @@ namespace millrace {
 
 namespace {
 
-// How long the coordinator waits for hosts to hear how the job has ended.
+// The coordinator waits this long for hosts to hear how the job has ended.
 constexpr std::chrono::seconds kHearWithin{5};
-// After the command was killed: until its supervisor is killed, too.
+// After the command was killed, its supervisor is killed, too, when this time has passed.
 constexpr std::chrono::seconds kSupervisorEnds{2};
 // The exit status of a process that signal N has ended is this and N.
 constexpr int kSignalled = 128;

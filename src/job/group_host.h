@@ -28,7 +28,7 @@ class GroupHost {
     std::optional<int> may_leave_with;
     bool is_job = false;  // the success of this host is that of the job
   };
-  /// How it acts, and how it knows of the others.
+  /// The actions of a host, and its knowledge of the others.
   struct Actions {
     std::function<void(int signal)> signal;                   // to the command
     std::function<void(HostState state, int status)> report;  // to the coordinator
@@ -39,8 +39,8 @@ class GroupHost {
   };
   GroupHost(Options options, Actions actions) : options_(options), actions_(std::move(actions)) {}
 
-  /// After each signal that this program got, and whenever something may have changed; `ended` is the exit status of
-  /// the command, once it has one. Returns the exit status of this host when nothing is left to do.
+  /// Call it after each signal that this program got, and whenever something may have changed; `ended` is the exit
+  /// status of the command, once it has one. Returns the exit status of this host when nothing is left to do.
   std::optional<int> Step(std::optional<int> signal, std::optional<int> ended, Time now);
 
  private:

@@ -131,7 +131,7 @@ class GroupCoordinator::Handler final : public HttpHandler {
       return GroupReply(400, "the coordinator's job has no such group");
     }
     for (const std::string& host : board_.TakeLost(now)) {
-      say_(fmt::format("nothing is heard of {} any more; the job goes on without it", host));
+      say_(fmt::format("nothing is heard of {} any more; the job continues without it", host));
     }
     nlohmann::json answer = {{"end", false}};
     if (const std::optional<JobVerdict>& verdict = board_.Verdict(now)) {

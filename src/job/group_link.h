@@ -29,7 +29,7 @@ class GroupCoordinator {
   GroupCoordinator(const GroupCoordinator&) = delete;
   GroupCoordinator& operator=(const GroupCoordinator&) = delete;
 
-  /// Where it listens.
+  /// The port on which it listens.
   uint16_t port() const { return server_->port(); }
   /// There is a verdict, and all hosts have heard it.
   bool AllKnow() const;
@@ -60,7 +60,7 @@ class GroupMember {
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
 
-  /// How it is from now on.
+  /// Sets its state from now on.
   void Report(HostState state, int status);
   /// The same, for a host that ends soon, whatever the coordinator says: `wake` is called again and again from now on.
   void Leave(HostState state, int status);

@@ -43,7 +43,8 @@ std::optional<std::string> EnvironmentVariable(const std::string& name) {
   return std::string(value);
 }
 
-// In the process of the command, which was made when they were held: preparing it may take long, and ends by them.
+// Runs in the process of the command, which was made when these signals were held: preparing it may take long, and they
+// end it.
 void TakeStopSignals() {
   sigset_t stops;
   sigemptyset(&stops);
@@ -64,7 +65,7 @@ absl::StatusOr<int> RunInGroup(
   ASSIGN_OR_RETURN(const std::string token, ReadWorkerToken(options.token_file));
   if (token.empty() && !IsLoopback(role.coordinator)) {
     return UsageError(
-        "whoever reaches the coordinator could end the job; give all hosts a secret (--group-token-file)");
+        "everybody who reaches the coordinator could end the job; give all hosts a secret (--group-token-file)");
   }
   const uint16_t port = role.port.value_or(options.port);
   const bool is_main = role.group == names.back();

@@ -30,7 +30,7 @@ struct ServedChannels {
 /// Shows how much of something is done. It is destroyed when that ends.
 using ShowProgress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-/// How a job tells people about itself.
+/// The reports of a job about itself, for people.
 struct JobTalk {
   std::function<void(const std::string&)> say;  // one sentence each, without its end
   std::function<ShowProgress(const std::string& label)> progress;

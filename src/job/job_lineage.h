@@ -28,7 +28,7 @@ class JobLineage {
   /// The objects of a channel, which come before the channel itself. One channel at a time.
   absl::Status Object(const Channel& channel, std::string_view uri, const ObjectInfo& object);
   absl::Status Objects(const Channel& channel, const ChannelItems& items);
-  /// Without objects it is a folder that the program reads by itself, and they are not known.
+  /// If there are no objects, it is a folder that the program reads by itself, and they are not known.
   absl::Status End(const TrainingJob& job, const Channel& channel);
   absl::Status Epoch(const Channel& channel, const FedEpoch& fed);
   /// The program: where its repository is, and the commit.

@@ -141,7 +141,7 @@ absl::Status TakeHyperparameters(const JobOptions& options, DescribedJob& descri
   return absl::OkStatus();
 }
 
-// Where the output of a request's job goes, as on SageMaker.
+// Returns the place of the output of a request's job, as on SageMaker.
 std::string RequestedOutput(const JobRequest& request) {
   if (request.output_uri.empty()) return "";
   std::string uri = request.output_uri;

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// How `millrace run` describes a training job as SageMaker does, as texts of its options.
+/// The description of a training job, in SageMaker's terms, as texts of the options of `millrace run`.
 struct JobOptions {
   std::vector<std::string> channels;
   std::vector<std::string> hyperparameters;

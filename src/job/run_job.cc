@@ -95,7 +95,7 @@ absl::Status PrepareTraining(const RunOptions& run, const JobTalk& talk, Supervi
   options.secrets = SecretWords(described);
   prepared.job = std::move(described.job);
   prepared.places = std::move(described.places);
-  // Before the failure file is known: that of another job is not this one's to remove.
+  // This comes before the failure file is known: that of another job is not this one's to remove.
   ASSIGN_OR_RETURN(prepared.root, JobRoot::Take(prepared.job.root, JobIdentity(run, prepared.job, prepared.places),
                                                 prepared.places.checkpoint_folder, talk.say));
   if (!run.job.lineage.empty()) {

@@ -75,8 +75,8 @@ bool Ask(int gate, GateQuestion question) {
          answer == 1;
 }
 
-/// How many epochs of a channel programs have read, kept with the job, so that one that resumes finds the pipe of the
-/// epoch at which it stopped.
+/// Counts the epochs of a channel that programs have read. The count is kept with the job, so that a resumed job finds
+/// the pipe of the epoch at which it stopped.
 class EpochsReached {
  public:
   EpochsReached(const TrainingJob& job, const Channel& channel)
@@ -88,7 +88,7 @@ class EpochsReached {
   void Reach(uint64_t count) {
     if (count <= count_) return;
     count_ = count;
-    // Without it a program has to begin with the first epochs.
+    // If it is missing, a program has to begin with the first epochs.
     (void)WriteFileAtomically(path_, fmt::format("{}\n", count));
   }
 

@@ -1,5 +1,7 @@
 #include "mount/attribute_table.h"
 
+#include <vector>
+
 namespace millrace {
 
 std::optional<FileAttributes> AttributeTable::Find(const std::string& key) {
@@ -38,6 +40,18 @@ void AttributeTable::Rename(const std::string& from, const std::string& to) {
   Remove(from);
   Remove(to);
   if (moved) Change(to, [&](FileAttributes& attributes) { attributes = *moved; });
+}
+
+void AttributeTable::RenameFolder(const std::string& from, const std::string& to) {
+  std::vector<std::string> keys;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, attributes] : entries_) {
+      if (key.starts_with(from)) keys.push_back(key);
+    }
+  }
+  Remove(to);  // the folder that it replaces
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) Rename(*key, to + key->substr(from.size()));
 }
 
 }  // namespace millrace

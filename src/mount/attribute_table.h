@@ -37,6 +37,8 @@ class AttributeTable {
   void Change(const std::string& key, const std::function<void(FileAttributes&)>& change);
   void Remove(const std::string& key);
   void Rename(const std::string& from, const std::string& to);
+  /// Those of a folder, and of all that lies below it.
+  void RenameFolder(const std::string& from, const std::string& to);
 
  private:
   using Entries = std::list<std::pair<std::string, FileAttributes>>;

@@ -26,6 +26,16 @@ TEST(AttributeTable, KeepsWhatWasSetUntilItIsRemoved) {
   table.Remove("b");
 }
 
+TEST(AttributeTable, AFolderTakesThoseBelowItAlong) {
+  AttributeTable table;
+  for (const char* key : {"a/", "a/b/", "a/b/c", "a-1", "z/"}) SetMode(table, key, 0700);
+  table.RenameFolder("a/", "z/");
+  for (const char* key : {"z/", "z/b/", "z/b/c", "a-1"}) EXPECT_TRUE(table.Find(key)) << key;
+  for (const char* key : {"a/", "a/b/", "a/b/c"}) EXPECT_FALSE(table.Find(key)) << key;
+  table.RenameFolder("none/", "z/");
+  EXPECT_FALSE(table.Find("z/"));
+}
+
 TEST(AttributeTable, ForgetsWhatWasNotLookedAtForLongest) {
   AttributeTable table(2);
   SetMode(table, "a", 1);

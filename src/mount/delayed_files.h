@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "mount/written_file.h"
@@ -33,7 +34,7 @@ class DelayedFiles {
 
   /// The delay of the file begins. If it has begun already, it begins again.
   void Add(const std::shared_ptr<WrittenFile>& file);
-  /// The task does not begin for it any more. One that runs is not stopped.
+  /// The task does not begin for it any more. One that runs is not stopped, and is not tried again.
   void Remove(const WrittenFile& file);
   /// Waits for tasks that run. No other begins; the files that are left stay with their owner.
   void Stop();
@@ -51,6 +52,7 @@ class DelayedFiles {
   std::condition_variable changed_;
   Queue due_;
   std::unordered_map<const WrittenFile*, Queue::iterator> places_;  // in `due_`
+  std::unordered_multiset<const WrittenFile*> running_;             // those that Remove was not called for
   bool stopped_ = false;
   std::vector<std::thread> threads_;
 };

@@ -75,5 +75,22 @@ TEST_F(DelayedFilesTest, WhatWasRemovedIsLeftAlone) {
   EXPECT_THAT(WaitFor(1), ElementsAre("b"));
 }
 
+// Else it would be held, with its disk space, for another delay after its close.
+TEST_F(DelayedFilesTest, WhatWasRemovedWhileItsTaskRanIsNotTriedAgain) {
+  const auto file = New("a");
+  DelayedFiles* list = nullptr;
+  DelayedFiles back(std::chrono::milliseconds(1), 1, [&](const std::shared_ptr<WrittenFile>& tried) {
+    if (tried == file) list->Remove(*file);  // as another thread may
+    return Note()(tried) && tried != file;
+  });
+  list = &back;
+  back.Add(file);
+  WaitFor(1);
+  back.Add(New("b"));
+  EXPECT_THAT(WaitFor(2), ElementsAre("a", "b"));
+  back.Stop();
+  EXPECT_EQ(file.use_count(), 1);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -142,6 +142,29 @@ void Mount::Server::KeepFolderOf(const std::string& key) {
   (void)local_.AddFolder(key.substr(0, slash + 1));
 }
 
+// A file belongs to the user who makes it, so that they can open it again. Those of the mount's group share it, as in a
+// folder with setgid, unless its mode says otherwise. If root makes it, the owner of the mount has it, unless it is
+// private.
+void Mount::Server::NoteCreator(Request request, const std::string& key, mode_t permissions, bool is_usual) {
+  const fuse_ctx& creator = *fuse_req_ctx(request);
+  const bool is_anothers = creator.uid != options_.uid;
+  if (is_usual && (!is_anothers || creator.uid == 0)) return;
+  attributes_.Change(key, [&](FileAttributes& attributes) {
+    if (is_anothers) attributes.uid = creator.uid;
+    if (is_usual) return;
+    attributes.mode = permissions;
+    if (is_anothers) attributes.gid = creator.gid;
+  });
+}
+
+// A name in its folder is made, removed, or another file's: the folder has changed, as on a disk.
+void Mount::Server::NoteChangeBeside(const std::string& key) {
+  const size_t slash = key.substr(0, key.size() - 1).rfind('/');
+  const timespec now = TimeNow();
+  attributes_.Change(slash == key.npos ? "" : key.substr(0, slash + 1),
+                     [&](FileAttributes& folder) { folder.modified = now; });
+}
+
 absl::Status Mount::Server::MakeFolder(Request request, uint64_t parent, const char* name, mode_t mode) {
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
@@ -154,15 +177,11 @@ absl::Status Mount::Server::MakeFolder(Request request, uint64_t parent, const c
   }
   const Node node = tree_.FolderNode(key + "/");
   attributes_.Remove(node.key);
+  const timespec now = TimeNow();
+  attributes_.Change(node.key, [&](FileAttributes& attributes) { attributes.modified = attributes.accessed = now; });
+  NoteChangeBeside(node.key);
   const mode_t permissions = mode & kPermissions & ~options_.umask;
-  if (permissions != (0777 & ~options_.umask)) {
-    const fuse_ctx& creator = *fuse_req_ctx(request);
-    attributes_.Change(node.key, [&](FileAttributes& attributes) {
-      attributes.mode = permissions;
-      if (creator.uid != options_.uid) attributes.uid = creator.uid;
-      if (creator.uid != options_.uid) attributes.gid = creator.gid;
-    });
-  }
+  NoteCreator(request, node.key, permissions, permissions == (0777 & ~options_.umask));
   fuse_entry_param entry{};
   entry.entry_timeout = entry.attr_timeout = Validity();
   entry.ino = inodes_.Remember(node);
@@ -188,6 +207,7 @@ absl::Status Mount::Server::RemoveFolder(Request request, uint64_t parent, const
   local_.RemoveFolder(node.key);
   attributes_.Remove(node.key);
   KeepFolderOf(node.key);
+  NoteChangeBeside(node.key);
   fuse_reply_err(request, 0);
   return absl::OkStatus();
 }
@@ -247,6 +267,7 @@ absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const c
   RETURN_IF_ERROR(removed);
   attributes_.Remove(key);
   KeepFolderOf(key);
+  NoteChangeBeside(key);
   fuse_reply_err(request, 0);
   return absl::OkStatus();
 }
@@ -391,7 +412,7 @@ absl::Status Mount::Server::RenameFolder(const std::string& from, const std::str
   if (!local_.RenameFolder(from, to)) return RefusedWith(ENOSPC, store_.Uri(to) + ": too many empty folders");
   if (!store_.traits().is_folder()) RETURN_IF_ERROR(Delete(from, next_patience()));
   KeepFolderOf(from);
-  attributes_.Rename(from, to);
+  attributes_.RenameFolder(from, to);
   inodes_.MoveFolder(from, to);
   return absl::OkStatus();
 }
@@ -442,11 +463,18 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
   }
   RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience)
                                    : RenameFile(from, to, no_replace, patience));
+  NoteChangeBeside(from);
+  NoteChangeBeside(to);
   fuse_reply_err(request, 0);
   return absl::OkStatus();
 }
 
 // ---- libfuse
+
+absl::Status Mount::Server::RefuseKind(const char* what) const {
+  RETURN_IF_ERROR(CheckWritable());
+  return RefusedWith(EPERM, fmt::format("{}: {} is not possible: an object is bytes", options_.folder, what));
+}
 
 void Mount::Server::AddChanges(fuse_lowlevel_ops& operations) {
   operations.setattr = [](Request request, fuse_ino_t inode, struct stat* wanted, int which, fuse_file_info* file) {
@@ -460,6 +488,16 @@ void Mount::Server::AddChanges(fuse_lowlevel_ops& operations) {
   };
   operations.unlink = [](Request request, fuse_ino_t parent, const char* name) {
     AnswerChange(request, [&](Server& self) { return self.RemoveFile(request, parent, name); });
+  };
+  // An object is bytes, and has one key. EPERM is what Linux says where a file system cannot have such a thing.
+  operations.link = [](Request request, fuse_ino_t, fuse_ino_t, const char*) {
+    AnswerChange(request, [](Server& self) { return self.RefuseKind("a second name"); });
+  };
+  operations.symlink = [](Request request, const char*, fuse_ino_t, const char*) {
+    AnswerChange(request, [](Server& self) { return self.RefuseKind("a symbolic link"); });
+  };
+  operations.mknod = [](Request request, fuse_ino_t, const char*, mode_t, dev_t) {
+    AnswerChange(request, [](Server& self) { return self.RefuseKind("a pipe, socket or device"); });
   };
   operations.rename = [](Request request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                          const char* new_name, unsigned flags) {

@@ -197,6 +197,9 @@ class Mount::Server {
   absl::Status Delete(const std::string& key, const Patience& patience);
   absl::Status DeleteVersion(const Node& file, const Patience& patience);
   void KeepFolderOf(const std::string& key);
+  void NoteCreator(Request request, const std::string& key, mode_t permissions, bool is_usual);
+  void NoteChangeBeside(const std::string& key);
+  absl::Status RefuseKind(const char* what) const;
 
   // Extended attributes (mount_extended.cc).
   absl::StatusOr<std::string> KeyOfInode(uint64_t inode) const;

@@ -24,6 +24,8 @@ namespace {
 
 constexpr mode_t kModeBits = 07777;
 constexpr int kFinishThreads = 8;
+// Ways of fallocate() that are possible. A hole is zeros, and it never comes without KEEP_SIZE.
+constexpr int kAllocates = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
 
 absl::Status NeedsOverwriting(const std::string& uri) {
   return RefusedWith(EEXIST, uri + ": there is an object already, and the mount has --no-overwrite");
@@ -37,7 +39,7 @@ absl::Status Mount::Server::CheckWritable() const {
 }
 
 WrittenFile::Services Mount::Server::MakeServices() {
-  // What a program has read the kernel may well have, so that goes before blocks around reads at random.
+  // The kernel may well keep bytes that a program has read, so they go before blocks around reads at random.
   const auto make_room = [this](uint64_t bytes) {
     const uint64_t made = tier_.GiveBack(bytes);
     return made < bytes ? made + around_.GiveBack(bytes - made) : made;
@@ -125,17 +127,11 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::MakeFile(Request req
     return absl::FailedPreconditionError(fmt::format("{}: another program was first", key));
   }
   attributes_.Remove(key);
-  // Others may only be kept out of a file that is its creator's.
+  NoteChangeBeside(key);
   const mode_t permissions = mode & kModeBits & ~options_.umask;
-  if (permissions != (0666 & ~options_.umask)) {
-    file->set_mode(permissions);
-    const fuse_ctx& creator = *fuse_req_ctx(request);
-    attributes_.Change(key, [&](FileAttributes& attributes) {
-      attributes.mode = permissions;
-      if (creator.uid != options_.uid) attributes.uid = creator.uid;
-      if (creator.uid != options_.uid) attributes.gid = creator.gid;
-    });
-  }
+  const bool is_usual = permissions == (0666 & ~options_.umask);
+  if (!is_usual) file->set_mode(permissions);
+  NoteCreator(request, key, permissions, is_usual);
   return file;
 }
 
@@ -232,13 +228,14 @@ absl::Status Mount::Server::Allocate(Request request, int mode, off_t offset, of
                                      const fuse_file_info& file) {
   const OpenFile& open = FileOf(file);
   const ByteRange range{static_cast<uint64_t>(offset), static_cast<uint64_t>(length)};
-  if (open.written == nullptr || staging_ == nullptr || (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE)) != 0) {
+  if (open.written == nullptr || staging_ == nullptr || (mode & ~kAllocates) != 0) {
     return RefusedWith(EOPNOTSUPP, "this file cannot be allocated in such a way");
   }
   const Patience patience = PatienceOf(request);
-  if ((mode & FALLOC_FL_PUNCH_HOLE) != 0) {
+  if ((mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0) {
     RETURN_IF_ERROR(open.written->Clear(range, patience));
-  } else if ((mode & FALLOC_FL_KEEP_SIZE) == 0 && range.end() > open.written->size()) {
+  }
+  if ((mode & FALLOC_FL_KEEP_SIZE) == 0 && range.end() > open.written->size()) {
     RETURN_IF_ERROR(open.written->Truncate(range.end(), patience));
   }
   fuse_reply_err(request, 0);
@@ -291,7 +288,7 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
   const bool is_opener = ProcessOfThread(thread) == open.opener;
   if (is_opener && !open.closed.exchange(true)) --written.writing;
   if (is_opener && WasKilled(thread)) {
-    // Nobody knows what is missing. (What outlives it is committed when the kernel lets go of the file.)
+    // Nobody knows what is missing. (A file that outlives it is committed when the kernel releases the file.)
     if (!written.outlives_writer() && written.writing == 0) GiveUp(open.written);
   } else if (written.ended()) {
     RETURN_IF_ERROR(written.Commit(PatienceOf(request)));  // tells why
@@ -317,7 +314,7 @@ absl::Status Mount::Server::SyncFile(Request request, const fuse_file_info& file
   return absl::OkStatus();
 }
 
-// What was written is not kept; another process that shares the descriptor is told so.
+// The bytes written are not kept. Calls of another process that shares the descriptor fail.
 void Mount::Server::GiveUp(const std::shared_ptr<WrittenFile>& file) {
   file->Abandon();
   ForgetName(*file);
@@ -361,7 +358,7 @@ bool Mount::Server::SettleLater(const std::shared_ptr<WrittenFile>& file) {
   return !file->unsettled() || file->settles_later.exchange(true);  // was it written again meanwhile?
 }
 
-// A handle that writes is gone; `closed`: its process has closed it before. What was not committed is now: an empty
+// A handle that writes is gone; `closed`: its process has closed it before. The rest is committed now: an empty
 // file, one that was left to another process, or one whose commit failed.
 void Mount::Server::CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed) {
   if (!closed) --file->writing;

@@ -51,7 +51,9 @@ bool WasKilled(pid_t thread) {
   constexpr unsigned long kSignaled = 0x400;
   if ((flags & kExiting) == 0) return false;
   // The status that is not shown is 0, as for another user's process.
-  return ShowsStatus(process) ? (status & 0x7f) != 0 : (flags & kSignaled) != 0;
+  if (!ShowsStatus(process)) return (flags & kSignaled) != 0;
+  const int signal = status & 0x7f;
+  return signal != 0 && signal != SIGPIPE && signal != SIGXFSZ;  // those two a program brings on itself by writing
 }
 
 bool IsBeingKilled(pid_t thread) {

@@ -54,6 +54,8 @@ void Kill() {
 TEST(WriterProcess, EndsOfOwnProcessesAreKnown) {
   EXPECT_TRUE(WasKilledFor(0, 0, Kill));
   EXPECT_FALSE(WasKilledFor(0, 0, [] { _exit(3); }));
+  EXPECT_FALSE(WasKilledFor(0, 0, [] { raise(SIGPIPE); }));
+  EXPECT_FALSE(WasKilledFor(0, 0, [] { raise(SIGXFSZ); }));
   EXPECT_FALSE(WasKilled(getpid()));
 }
 

@@ -16,10 +16,10 @@ class io_context;
 
 namespace millrace {
 
-/// One thread that runs network events. Everything that belongs to a loop (sockets, timers, connection pools) is
-/// touched by its thread only, so nothing there is locked. While a task runs, everything else on its loop waits: no
-/// blocking call, and no more CPU work than the network needs anyway (ARCHITECTURE.md, Threads). An exception that
-/// leaves a task is logged, and the loop runs on: what the task owned must answer its callers when it is destroyed.
+/// Runs network events on one thread. Everything that belongs to a loop (sockets, timers, connection pools) is touched
+/// by its thread only, so nothing there is locked. While a task runs, everything else on its loop waits: no blocking
+/// call, and no more CPU work than the network needs anyway (ARCHITECTURE.md, Threads). An exception that leaves a task
+/// is logged, and the loop runs on: what the task owned must answer its callers when it is destroyed.
 ///
 /// The destructor stops the loop at once and joins: owners of work on the loop cancel it and wait for its callbacks
 /// first.
@@ -33,7 +33,7 @@ class EventLoop {
   /// Runs `task` on the loop's thread, soon. Thread-safe.
   void Post(absl::AnyInvocable<void()> task);
 
-  /// True on the loop's own thread.
+  /// Returns true on the loop's own thread.
   bool InLoop() const;
 
   boost::asio::io_context& context();
@@ -47,7 +47,7 @@ class EventLoop {
 /// which would wait for itself.
 void RunAndWait(EventLoop& loop, absl::FunctionRef<void()> task);
 
-/// A timer of one loop; used on that loop's thread only. Its destructor cancels.
+/// This is a timer of one loop; used on that loop's thread only. Its destructor cancels.
 class Timer {
  public:
   explicit Timer(EventLoop& loop);
@@ -63,7 +63,7 @@ class Timer {
   std::shared_ptr<Impl> impl_;  // shared with the pending wait
 };
 
-/// A few loops; work is spread over them in turn.
+/// Holds a few loops; work is spread over them in turn.
 class EventLoops {
  public:
   explicit EventLoops(int count);

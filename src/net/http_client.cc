@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kAddressLifetime{5};
 // After less than that no server closes a connection; one that does all the same costs a request on a new one.
 constexpr std::chrono::seconds kSurelyAlive{1};
 
-/// What the loops share.
+/// Holds what the loops share.
 class Shared {
  public:
   explicit Shared(HttpClientOptions settings) : options(std::move(settings)) {}
@@ -62,7 +62,8 @@ class Shared {
   uint64_t calls_ = 0;
 };
 
-/// The connections of one loop to one endpoint, and the calls that wait for one. On the loop's thread only.
+/// Holds the connections of one loop to one endpoint, and the calls that wait for one. It is used on the loop's thread
+/// only.
 class Pool final : public HttpConnectionOwner, public std::enable_shared_from_this<Pool> {
  public:
   Pool(EventLoop& loop, Shared& shared, HttpEndpoint endpoint)
@@ -207,7 +208,7 @@ std::shared_ptr<HttpConnection> Pool::TakeBusy(const HttpConnection& connection)
   return taken;
 }
 
-// One that cannot be kept is closed.
+// A connection that cannot be kept is closed.
 void Pool::KeepIdle(std::shared_ptr<HttpConnection> connection) {
   try {
     idle_.push_back({std::move(connection), std::chrono::steady_clock::now()});
@@ -226,7 +227,7 @@ void Pool::OnFree(HttpConnection& connection, bool reusable) noexcept {
       if (reusable && !next->request.fresh_connection) return RunOn(self, next);
       self->Close();
       return OpenFor(next);
-    } catch (const std::exception& error) {  // those behind it must not wait for what it did not get
+    } catch (const std::exception& error) {  // those after it must not wait for what it did not get
       LogException("net", error);
       TellEnd(*next->handler, BrokenByException());
       shared_.CallEnds();
@@ -325,7 +326,7 @@ class EndedCall final : public HttpCall {
   uint64_t body_bytes() const override { return 0; }
 };
 
-/// The pools of one loop.
+/// Holds the pools of one loop.
 struct LoopPools {
   EventLoop* loop = nullptr;
   bool shut_down = false;

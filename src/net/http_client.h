@@ -16,12 +16,12 @@
 #include "net/proxy.h"
 #include "net/tls_identity.h"
 
-/// An HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended; retrying is
-/// the caller's.
+/// This is an HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended;
+/// retrying is the caller's.
 
 namespace millrace {
 
-/// What a call is waiting for.
+/// Says what a call is waiting for.
 enum class HttpPhase { kQueued, kConnect, kFirstByte, kBody };
 
 enum class HttpErrorKind {
@@ -44,30 +44,30 @@ struct HttpRequest {
   HttpRequestHead head;  // with Host; Content-Length is added. Free of control characters
   ByteSpan body;         // must live until OnDone
   bool fresh_connection = false;
-  bool moves_objects = false;             // bytes of its bodies are signs of life (base/life_sign.h)
-  std::chrono::milliseconds patience{0};  // the response may be so much later than the client's options say
+  bool moves_objects = false;                  // bytes of its bodies are signs of life (base/life_sign.h)
+  std::chrono::milliseconds extra_timeout{0};  // the response may be so much later than the client's options say
 };
 
-/// Where the body of a response goes.
+/// Says where the body of a response is written.
 class HttpBodySink {
  public:
   enum class Kind { kText, kBuffer, kRefuse };
 
-  /// Into HttpResult::text, at most `limit` bytes.
+  /// Writes the body into HttpResult::text, at most `limit` bytes.
   static HttpBodySink Text(size_t limit) { return {Kind::kText, {}, 0, limit, {}, {}}; }
-  /// After the first `skip` bytes, straight into `buffer`, which must live until OnDone. When it is full and the body
-  /// has more, the rest is not received: the call succeeds with `more`, and the connection is closed.
-  /// `came` is told, on the call's loop, how many bytes are in the buffer whenever more have come: some hundred KiB at
-  /// a time, so that they are still in the caches of the CPU. It must not cancel the call.
+  /// Writes the body after the first `skip` bytes straight into `buffer`, which must live until OnDone. When it is full
+  /// and the body has more, the rest is not received: the call succeeds with `more`, and the connection is closed.
+  /// `came` is called, on the call's loop, with the number of bytes in the buffer whenever more have come. That is some
+  /// hundred KiB at a time, so that they are still in the caches of the CPU. It must not cancel the call.
   static HttpBodySink Into(MutableByteSpan buffer, uint64_t skip = 0, std::function<void(uint64_t)> came = {}) {
     return {Kind::kBuffer, buffer, skip, 0, std::move(came), {}};
   }
-  /// The same into several buffers, one after the other, none of them empty. Several are filled by one call of the
+  /// Does the same into several buffers, one after the other, none of them empty. Several are filled by one call of the
   /// system, so that they may be small.
   static HttpBodySink IntoPlaces(const std::vector<MutableByteSpan>& places, std::function<void(uint64_t)> came = {}) {
     return {Kind::kBuffer, places.front(), 0, 0, std::move(came), {places.begin() + 1, places.end()}};
   }
-  /// Nowhere: the call fails with kRefused.
+  /// Writes the body nowhere: the call fails with kRefused.
   static HttpBodySink Refuse() { return {Kind::kRefuse, {}, 0, 0, {}, {}}; }
 
   Kind kind;
@@ -92,20 +92,20 @@ class HttpResponseHandler {
  public:
   virtual ~HttpResponseHandler() = default;
   virtual void OnPhase(HttpPhase phase) = 0;
-  /// The final response's head; says where the body goes. Not called when the call fails before.
+  /// The final response's head has come; returns where the body goes. It is not called when the call fails before.
   virtual HttpBodySink OnHead(const HttpResponseHead& head) = 0;
-  /// The last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is touched
-  /// afterwards. An exception that it throws is only logged.
+  /// This is the last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is
+  /// touched afterwards. An exception that it throws is only logged.
   virtual void OnDone(HttpResult result) = 0;
 };
 
-/// One request in flight.
+/// This is one request in flight.
 class HttpCall {
  public:
   virtual ~HttpCall() = default;
   /// Ends the call soon with kCancelled, perhaps before Cancel returns. On the call's loop. Harmless when it has ended.
   virtual void Cancel() = 0;
-  /// Bytes of the response's body that have come. On the call's loop.
+  /// Returns the bytes of the response's body that have come. It is called on the call's loop.
   virtual uint64_t body_bytes() const = 0;
 };
 
@@ -122,8 +122,8 @@ struct HttpClientOptions {
   std::string tls_name;  // what servers' certificates must name; "" = the endpoint's host
 };
 
-/// Pools of keep-alive connections, one for each endpoint and loop. `loops` must outlive it. The destructor cancels all
-/// calls and waits for their OnDone, so it must not run on a loop.
+/// Holds pools of keep-alive connections, one for each endpoint and loop. `loops` must outlive it. The destructor
+/// cancels all calls and waits for their OnDone, so it must not run on a loop.
 class HttpClient {
  public:
   HttpClient(EventLoops& loops, HttpClientOptions options);

@@ -1,4 +1,4 @@
-// Everything that a server or the network can do wrong.
+// These tests are about everything that a server or the network can do wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -203,7 +203,7 @@ TEST_F(HttpClientTest, NoFirstByteInTime) {
   EXPECT_THAT(outcome.result.detail, ::testing::HasSubstr("no response within 20 ms"));
 }
 
-TEST_F(HttpClientTest, ARequestMayAskForPatience) {
+TEST_F(HttpClientTest, ARequestMayExtendItsTimeouts) {
   ScriptedServer server([](ScriptedConnection& connection) {
     connection.ReadRequest();
     if (connection.number() % 2 == 1) connection.Send("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n12345");
@@ -214,7 +214,7 @@ TEST_F(HttpClientTest, ARequestMayAskForPatience) {
   // On a busy machine, what is sent may come too late; then another connection sends it again.
   for (int i = 0; i < 40 && details.size() < 2; ++i) {
     HttpRequest request = Request(server);
-    request.patience = milliseconds(1000);
+    request.extra_timeout = milliseconds(1000);
     const auto begin = std::chrono::steady_clock::now();
     details.insert(Run(client, std::move(request)).result.detail);
     EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(1000));

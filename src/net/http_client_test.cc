@@ -103,7 +103,7 @@ TEST_F(HttpClientTest, FillsSeveralPlaces) {
                        text);
   };
   for (const std::string& answer : {WithLength(body), "HTTP/1.1 200 OK\r\n\r\n" + body, chunked(body)}) {
-    // Of one byte, of more than one read, and of what is left.
+    // The places have one byte, or more than one read, and the last one has what is left.
     for (const uint64_t missing : {0, 3}) {
       ScriptedServer server([&](ScriptedConnection& connection) {
         connection.ReadRequest();

@@ -218,7 +218,7 @@ TEST_F(HttpClientTlsTest, CancelInTheBody) {
   };
   Start(client, TlsRequest(server), caller);
   EXPECT_EQ(caller.Wait().result.error, HttpErrorKind::kCancelled);
-  buffer.reset();  // a sanitizer would tell of a late write
+  buffer.reset();  // a sanitizer would report a late write
 }
 
 }  // namespace

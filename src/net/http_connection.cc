@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Heads of S3 are shorter than 1 KiB. What is received beyond the head is copied, so this is kept small.
+// Heads of S3 are shorter than 1 KiB. Bytes that are received beyond the head are copied, so this is kept small.
 constexpr size_t kHeadBufferBytes = 4 * 1024;
 constexpr size_t kTextBufferBytes = 32 * 1024;
 constexpr int kMaxInterimResponses = 8;
@@ -134,7 +134,8 @@ void HttpConnection::ConnectNext(const Error& last_error) {
     pending.End([&](HttpConnection& self) { result ? self.ConnectNext(result) : self.OnConnected(); });
   };
   if (error) {
-    // Out of descriptors, say. Told later, so that a queue of such calls does not become a recursion.
+    // There may be no more descriptors, for example. It is reported later, so that a queue of such calls does not
+    // become a recursion.
     asio::post(context_, [done = std::move(done), error]() mutable { done(error); });
   } else {
     socket_.async_connect(address, std::move(done));
@@ -272,7 +273,7 @@ void HttpConnection::OnWritten(const Error& error, size_t bytes) {
   body_sent_ += bytes - of_head;
   if (job_->request.moves_objects) MovedBytes(bytes - of_head);
   if (head_sent_ < head_text_.size() || body_sent_ < job_->request.body.size()) return WriteSome();
-  if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout + job_->request.patience);
+  if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout + job_->request.extra_timeout);
 }
 
 // ---- Response
@@ -309,7 +310,7 @@ void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
   end_ += bytes;
   if (!head_done_) return ParseHead();
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.extra_timeout);
   UseBuffered();
 }
 
@@ -318,7 +319,7 @@ void HttpConnection::ParseHead() {
     const std::string_view received(buffer_.data() + begin_, end_ - begin_);
     const size_t length = FindHttpHeadEnd(received, searched_);
     if (length == 0) {
-      // A TLS record with an alert, as servers send it that got a request instead of a handshake.
+      // This is a TLS record with an alert, as servers send it that got a request instead of a handshake.
       if (!tls_ && received.starts_with("\x15\x03")) {
         return Fail(HttpErrorKind::kTls, "the server speaks TLS (https), and does not understand plain http");
       }
@@ -352,7 +353,7 @@ bool HttpConnection::AcceptHead(ParsedResponse response) {
   framing_ = response.framing;
   body_left_ = response.head.content_length.value_or(0);
   chunks_ = {};
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.extra_timeout);
   job_->handler->OnPhase(HttpPhase::kBody);
   sink_ = job_->handler->OnHead(response.head);
   skip_left_ = sink_.skip;
@@ -382,7 +383,7 @@ void HttpConnection::OnStreamEnd(const Error& error) {
 
 void HttpConnection::Complete() {
   ending_ = true;
-  // Bytes beyond the response, a body cut off, or a request not yet sent in full: nothing that could be continued.
+  // Nothing could be continued after bytes beyond the response, a body cut off, or a request not yet sent in full.
   const bool clean = begin_ == end_ && !result_.more && operations_ == 0 && head_sent_ == head_text_.size() &&
                      body_sent_ == job_->request.body.size();
   if (!clean) keep_alive_ = false;
@@ -413,7 +414,7 @@ void HttpConnection::EndIfDrained() {
   owner.OnEnded(job);
 }
 
-// After an exception. It allocates nothing.
+// Ends the job after an exception. It allocates nothing.
 void HttpConnection::Break() noexcept {
   if (!job_) return;
   if (ending_) return EndIfDrained();
@@ -486,10 +487,10 @@ void HttpConnection::OnDeadline() {
     case Stage::kSend:
       return fail(HttpErrorKind::kTimeout, "the server took no byte of the request", options.stall_timeout);
     case Stage::kFirstByte:
-      return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout + job_->request.patience);
+      return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout + job_->request.extra_timeout);
     case Stage::kBody:
       return fail(HttpErrorKind::kTimeout, "no byte of the response's body",
-                  options.stall_timeout + job_->request.patience);
+                  options.stall_timeout + job_->request.extra_timeout);
     case Stage::kIdle:
       return;
   }

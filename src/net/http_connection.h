@@ -21,13 +21,13 @@
 #include "net/tls.h"
 #include "net/tls_stream.h"
 
-// Private to src/net: one connection of HttpClient.
+// This is private to src/net: one connection of HttpClient.
 
 namespace millrace {
 
 class HttpConnection;
 
-/// A call as its connection sees it.
+/// Holds a call as its connection sees it.
 struct HttpJob {
   HttpRequest request;
   HttpResponseHandler* handler = nullptr;
@@ -42,7 +42,7 @@ inline void TellEnd(HttpResponseHandler& handler, HttpResult result) noexcept {
   }
 }
 
-/// The result of a call that ends because a step has thrown. It allocates nothing.
+/// Returns the result of a call that ends because a step has thrown. It allocates nothing.
 inline HttpResult BrokenByException() {
   HttpResult result;
   result.error = HttpErrorKind::kReset;
@@ -50,7 +50,7 @@ inline HttpResult BrokenByException() {
   return result;
 }
 
-/// What a connection needs from its pool. All on the loop's thread.
+/// A connection needs this from its pool. All of it is on the loop's thread.
 class HttpConnectionOwner {
  public:
   using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
@@ -59,22 +59,22 @@ class HttpConnectionOwner {
   virtual ~HttpConnectionOwner() = default;
   virtual const HttpEndpoint& endpoint() const = 0;
   virtual const HttpClientOptions& options() const = 0;
-  /// nullptr without one.
+  /// Returns nullptr without a proxy.
   virtual const HttpProxy* proxy() const = 0;
-  /// The addresses of the endpoint, or of its proxy; `done` may run at once.
+  /// Finds the addresses of the endpoint, or of its proxy; `done` may run at once.
   virtual void Resolve(OnAddresses done) = 0;
   /// None of the addresses works: look them up again next time.
   virtual void ForgetAddresses() = 0;
   /// The connection has ended its job and may serve another (`reusable`), or is closed. The job's OnDone comes
   /// afterwards.
   virtual void OnFree(HttpConnection& connection, bool reusable) noexcept = 0;
-  /// The job's handler has been told.
+  /// The job's handler was called.
   virtual void OnEnded(const std::shared_ptr<HttpJob>& job) = 0;
 };
 
-/// A client's connection: connects, then carries one exchange after the other. On its loop's thread only. Whatever
-/// happens, each job ends once, and not before every pending operation on its memory has returned. A step that throws
-/// (too little memory) ends the job with kReset, as a break of the connection does.
+/// This is a client's connection: it connects, then carries one exchange after the other. It is used on its loop's
+/// thread only. Whatever happens, each job ends once, and not before every pending operation on its memory has
+/// returned. A step that throws (too little memory) ends the job with kReset, as a break of the connection does.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   /// `tls` is null for plain HTTP. `owner` outlives every job.
@@ -88,7 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Cancel();
   /// Closes an idle connection.
   void Close();
-  /// False when the server has closed this idle connection, as far as the kernel knows.
+  /// Returns false when the server has closed this idle connection, as far as the kernel knows.
   bool LooksAlive();
 
  private:
@@ -103,8 +103,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Goes { kNowhere, kToBuffer, kToSink };  // the next of the body, if anything is missing
   enum class Stage { kResolve, kConnect, kTunnel, kHandshake, kSend, kFirstByte, kBody, kIdle };
 
-  /// A pending operation with this connection's or the job's memory. It lives in the operation's handler, and counts
-  /// until that runs or is destroyed without having run.
+  /// This is a pending operation with this connection's or the job's memory. It lives in the operation's handler, and
+  /// counts until that runs or is destroyed without having run.
   class Pending;
 
   // Runs a step of the job.
@@ -115,9 +115,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Break() noexcept;
 
   Socket& socket() { return tls_stream_ ? tls_stream_->next_layer() : socket_; }
-  // What the server's certificate must name.
+  // Returns the name that the server's certificate must have.
   const std::string& tls_name() const;
-  // "store:443", or "the proxy p:3128 of HTTPS_PROXY".
+  // Returns "store:443", or "the proxy p:3128 of HTTPS_PROXY".
   std::string PeerName() const;
   template <typename Use>
   void WithStream(Use use);
@@ -142,7 +142,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool AcceptHead(ParsedResponse response);
   void OnStreamEnd(const Error& error);
 
-  // The body (http_connection_body.cc).
+  // These are for the body (http_connection_body.cc).
   MutableByteSpan PlaceAt(size_t place) const;
   MutableByteSpan SinkSpace() const;
   void FillSink(size_t bytes);
@@ -177,13 +177,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   size_t next_address_;
   size_t addresses_tried_ = 0;
 
-  // One timer for all deadlines. It is left running while deadlines move away, and looks again when it fires.
+  // One timer serves for all deadlines. It is left running while deadlines move away, and looks again when it fires.
   boost::asio::steady_timer timer_;
   SteadyTime deadline_ = SteadyTime::max();
   SteadyTime timer_due_ = SteadyTime::max();
   Stage stage_ = Stage::kIdle;
 
-  // The job.
+  // These belong to the job.
   std::shared_ptr<HttpJob> job_;
   bool reused_ = false;  // the connection has served a job before
   int operations_ = 0;   // pending

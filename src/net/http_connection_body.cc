@@ -8,7 +8,8 @@
 #include "base/life_sign.h"
 #include "net/http_connection.h"
 
-// The body of a response: its bytes go to their sink out of the connection's buffer, or straight from the socket.
+// This file receives the body of a response: its bytes go to their sink out of the connection's buffer, or straight
+// from the socket.
 
 namespace millrace {
 
@@ -16,7 +17,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Of bytes that are looked at as they come: they are still in the second-level cache of a core then.
+// So many bytes are read at a time if they are checked as they come: they are still in the second-level cache of a core
+// then.
 constexpr size_t kWatchedReadBytes = 256 * 1024;
 constexpr size_t kTurnBytes = 1024 * 1024;  // of them, before other connections get their turn
 
@@ -42,7 +44,7 @@ void HttpConnection::FillSink(size_t bytes) {
   }
 }
 
-// Where at most so many bytes go. There is space for one at least.
+// Returns the places for at most so many bytes. There is space for one at least.
 HttpConnection::SinkParts HttpConnection::PartsOfSink(uint64_t most) const {
   SinkParts parts;
   MutableByteSpan space = SinkSpace();
@@ -57,7 +59,7 @@ HttpConnection::SinkParts HttpConnection::PartsOfSink(uint64_t most) const {
 
 // ---- Out of the buffer
 
-/// Uses what lies in the buffer, then reads on.
+/// Uses what is in the buffer, then reads on.
 void HttpConnection::UseBuffered() {
   if (framing_ == HttpBodyFraming::kChunked) {
     if (!UseChunked()) return;
@@ -74,7 +76,7 @@ void HttpConnection::UseBuffered() {
   ContinueBody();
 }
 
-/// False when the job has ended.
+/// Returns false when the job has ended.
 bool HttpConnection::UseChunked() {
   while (begin_ < end_ && !chunks_.done()) {
     const absl::StatusOr<HttpChunkDecoder::Piece> piece = chunks_.Next({buffer_.data() + begin_, end_ - begin_});
@@ -147,7 +149,7 @@ void HttpConnection::OnSinkBytes(size_t bytes) {
   job_->received = result_.wire_bytes += bytes;
   if (sink_.came) sink_.came(result_.body_bytes);
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.extra_timeout);
 }
 
 HttpConnection::Goes HttpConnection::WhereBodyGoes() const {
@@ -172,8 +174,8 @@ void HttpConnection::ContinueBody() {
     const uint64_t most = framing_ == HttpBodyFraming::kLength ? body_left_ : UINT64_MAX;
     if (!sink_.came || !reads_now_) return ReadIntoSink(most);
     if (turn >= kTurnBytes) return YieldTurn();
-    // An operation that has ended waits behind those of other connections until this is told, and their bytes have
-    // pushed its own out of the caches by then: so they are read, and looked at, right here.
+    // An operation that has ended waits for its report behind those of other connections, and their bytes have pushed
+    // its own out of the caches by then. So its bytes are read, and checked, right here.
     Error error;
     const size_t bytes = socket_.read_some(PartsOfSink(std::min<uint64_t>(most, kWatchedReadBytes)), error);
     if (error == asio::error::would_block) return ReadIntoSink(std::min<uint64_t>(most, kWatchedReadBytes));

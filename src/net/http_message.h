@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// HTTP header fields in order. Names compare without case. Plain data; all fields share one text, so that a head costs
-/// two allocations and not two for each field. Views of it last until it is changed.
+/// Holds HTTP header fields in order. Names compare without case. Plain data; all fields share one text, so that a head
+/// costs two allocations and not two for each field. Views of it last until it is changed.
 class HttpHeaders {
  public:
   using Field = std::pair<std::string_view, std::string_view>;  // name, value
@@ -33,11 +33,11 @@ class HttpHeaders {
   void Add(std::string_view name, std::string_view value);
   /// Replaces every field of that name.
   void Set(std::string_view name, std::string_view value);
-  /// The first value, or nullopt.
+  /// Returns the first value, or nullopt.
   std::optional<std::string_view> Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name).has_value(); }
   void Remove(std::string_view name);
-  /// Room for so many fields of so many bytes in all.
+  /// Reserves room for so many fields of so many bytes in all.
   void Reserve(size_t fields, size_t bytes);
 
   Field operator[](size_t index) const;
@@ -56,7 +56,7 @@ class HttpHeaders {
   std::vector<Place> places_;
 };
 
-/// What a request says before its body. `target` is the request target as sent: an encoded path with its query.
+/// Holds what a request says before its body. `target` is the request target as sent: an encoded path with its query.
 struct HttpRequestHead {
   std::string method;
   std::string target;
@@ -67,11 +67,11 @@ struct HttpResponseHead {
   int status = 0;
   std::string reason;
   HttpHeaders headers;
-  /// Absent for chunked bodies and for those that end with the connection.
+  /// It is absent for chunked bodies and for those that end with the connection.
   std::optional<uint64_t> content_length;
 };
 
-/// Where a server is and how to reach it.
+/// Says where a server is and how to reach it.
 struct HttpEndpoint {
   std::string host;  // a name or an address; IPv6 without brackets
   uint16_t port = 80;
@@ -81,10 +81,10 @@ struct HttpEndpoint {
   friend bool operator==(const HttpEndpoint&, const HttpEndpoint&) = default;
 };
 
-/// "host:80", or "[::1]:80".
+/// Returns "host:80", or "[::1]:80".
 std::string HostAndPort(std::string_view host, uint16_t port);
 
-/// The value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
+/// Returns the value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
 std::string HostHeader(const HttpEndpoint& server);
 
 }  // namespace millrace

@@ -7,29 +7,30 @@
 #include "base/status.h"
 #include "net/http_message.h"
 
-/// HTTP/1.1 response heads and chunked bodies: pure functions over received bytes. They are fuzzed.
+/// These pure functions parse HTTP/1.1 response heads and chunked bodies from received bytes. They are fuzzed.
 
 namespace millrace {
 
 inline constexpr size_t kMaxHttpHeadBytes = 64 * 1024;
 
-/// The length of the head (with its empty line) at the start of `bytes`, or 0 while it is incomplete. `searched` is the
-/// length that an earlier call has already looked at, so that a head that arrives byte by byte is scanned only once.
+/// Returns the length of the head (with its empty line) at the start of `bytes`, or 0 while it is incomplete.
+/// `searched` is the length that an earlier call has already looked at, so that a head that arrives byte by byte is
+/// scanned only once.
 size_t FindHttpHeadEnd(std::string_view bytes, size_t searched);
 
-/// How the end of a body is found.
+/// Says how the end of a body is found.
 enum class HttpBodyFraming { kNone, kLength, kChunked, kUntilClose };
 
 struct ParsedResponse {
   HttpResponseHead head;
   HttpBodyFraming framing = HttpBodyFraming::kNone;
   bool keep_alive = false;
-  /// A response before the final one (1xx): to be skipped.
+  /// Returns true for a response before the final one (1xx), which is to be skipped.
   bool interim() const { return head.status < 200; }
 };
 
 /// Parses one whole head, as FindHttpHeadEnd found it. `to_head` says that the request was HEAD, whose response has no
-/// body whatever its fields say (head.content_length still tells what they say). InvalidArgument for what is not
+/// body whatever its fields say (head.content_length still has what they say). InvalidArgument for what is not
 /// HTTP/1.0 or 1.1, or ambiguous (two different lengths, a length with chunks), or longer than kMaxHttpHeadBytes.
 absl::StatusOr<ParsedResponse> ParseHttpResponseHead(std::string_view head, bool to_head);
 

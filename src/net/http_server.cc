@@ -65,7 +65,7 @@ void TuneSocket(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
 }
 
-/// What is particular to sockets; the rest is as for files.
+/// These errors are particular to sockets; the rest is as for files.
 absl::Status ListenError(int error, const std::string& host, uint16_t port) {
   const std::string what = fmt::format("cannot listen on {}:{}", host, port);
   switch (error) {
@@ -202,7 +202,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   void AcceptAllGuarded() {
     try {
       AcceptAll();
-    } catch (const std::exception& error) {  // of the connection at hand; those behind it are still to be accepted
+    } catch (const std::exception& error) {  // of the connection at hand; those after it are still to be accepted
       LogException("net", error);
       retry_.Start(kRetryDelay, [self = shared_from_this()] { self->AcceptAllGuarded(); });
     }

@@ -15,12 +15,13 @@
 #include "net/http_message.h"
 #include "net/tls_identity.h"
 
-/// An HTTP/1.1 server on event loops: keep-alive, pipelining, chunked request bodies, 100-continue, TLS. It knows
-/// nothing of what is served: a handler gets requests and answers each with a head and a list of steps.
+/// This is an HTTP/1.1 server on event loops: keep-alive, pipelining, chunked request bodies, 100-continue, TLS. It
+/// knows nothing of what is served: a handler gets requests and answers each with a head and a list of steps.
 
 namespace millrace {
 
-/// Bytes of the body. A file must not shrink below its range while it is sent (the connection is cut if it does).
+/// The steps send bytes of the body. A file must not shrink below its range while it is sent (the connection is cut if
+/// it does).
 struct SendText {
   std::string text;
 };
@@ -32,11 +33,11 @@ struct SendFile {
   std::shared_ptr<const UniqueFd> file;
   ByteRange range;
 };
-/// A pause once everything before it was handed to the kernel.
+/// Pauses once everything before it was handed to the kernel.
 struct SendPause {
   std::chrono::nanoseconds duration{};
 };
-/// The pace of the body from here on; 0 = as fast as it goes.
+/// Sets the pace of the body from here on; 0 = as fast as it goes.
 struct SendRate {
   uint64_t bytes_per_second = 0;
 };
@@ -46,9 +47,9 @@ struct EndConnection {
 };
 using ReplyStep = std::variant<SendText, SendBytes, SendFile, SendPause, SendRate, EndConnection>;
 
-/// An answer. The server adds Date unless it has one, Content-Length and Connection. To a HEAD request (and with status
-/// 204 or 304) the bytes of the body are counted but not sent. When the body ends short of `content_length`, the
-/// connection is closed.
+/// This is an answer. The server adds Date unless it has one, Content-Length and Connection. To a HEAD request (and
+/// with status 204 or 304) the bytes of the body are counted but not sent. When the body ends short of
+/// `content_length`, the connection is closed.
 struct HttpReply {
   int status = 200;
   HttpHeaders headers;
@@ -60,13 +61,13 @@ struct HttpReply {
   bool chunked = false;  // the head says so in place of a length; the steps hold the framing too
 };
 
-/// The bytes of a step (0 for one that is no bytes), and of all steps of a body.
+/// These return the bytes of a step (0 for one without bytes), and of all steps of a body.
 uint64_t StepSize(const ReplyStep& step);
 uint64_t BodySize(const std::vector<ReplyStep>& body);
 
 class ServerConnection;
 
-/// The right to answer one request. Move-only. Dropped without Send, it closes the connection.
+/// This is the right to answer one request. Move-only. If it is dropped without Send, it closes the connection.
 class HttpResponder {
  public:
   explicit HttpResponder(std::shared_ptr<ServerConnection> connection);
@@ -74,27 +75,27 @@ class HttpResponder {
   HttpResponder(HttpResponder&&) noexcept;
   HttpResponder& operator=(HttpResponder&&) = delete;
 
-  /// Once; from any thread while the server lives (its destructor waits for all responders). The answer may be sent
-  /// before the request's body has arrived: what is left of the body is then dropped, or the connection closed if that
-  /// is much.
+  /// Call this once; from any thread while the server lives (its destructor waits for all responders). The answer may
+  /// be sent before the request's body has arrived: the rest of the body is then dropped, or the connection closed if
+  /// that is much.
   void Send(HttpReply reply);
 
  private:
   std::shared_ptr<ServerConnection> connection_;
 };
 
-/// One request in flight. Called on the connection's loop; destroyed there, after the answer or when the connection is
-/// lost.
+/// This is one request in flight. It is called on the connection's loop, and destroyed there, after the answer or when
+/// the connection is lost.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
-  /// The next bytes of the body, without framing. Not called any more once an answer was sent.
+  /// Takes the next bytes of the body, without framing. It is not called any more once an answer was sent.
   virtual void OnBody(ByteSpan bytes) = 0;
   /// The body is complete (at once, if there is none).
   virtual void OnBodyEnd() = 0;
 };
 
-/// What a request says besides its head.
+/// Holds what a request says besides its head.
 struct HttpRequestFacts {
   std::optional<uint64_t> content_length;  // absent for a chunked body; 0 without a body
   bool expects_continue = false;  // the client waits for "100 Continue", sent unless there is an answer at once
@@ -116,12 +117,14 @@ struct HttpServerOptions {
   std::string
       client_ca_pem;  // with `tls`: authorities that clients' certificates must come from; "" = none is asked for
   std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
-  /// For a TLS handshake and the first head, from the connection's begin, and for each later head, from its first byte.
+  /// This bounds a TLS handshake and the first head, from the connection's begin, and each later head, from its first
+  /// byte.
   std::chrono::milliseconds head_timeout = std::chrono::seconds(15);
-  /// In all, and of one address (HttpRequestFacts::peer). If there are as many, a new connection takes the place of one
-  /// that waits for a request. Those that have asked for nothing yet go first, and of these the oldest. If there is
-  /// none, it takes the place of one whose peer has taken nothing of its answer for a second. If every other connection
-  /// has a request in flight, the new one is closed. Each loop keeps its part of both limits, rounded up.
+  /// These bound all connections, and those of one address (HttpRequestFacts::peer). If there are as many, a new
+  /// connection takes the place of one that waits for a request. Those that have sent no request yet go first, and of
+  /// these the oldest. If there is none, it takes the place of one whose peer has taken nothing of its answer for a
+  /// second. If every other connection has a request in flight, the new one is closed. Each loop keeps its part of both
+  /// limits, rounded up.
   size_t max_connections = SIZE_MAX;
   size_t max_per_address = SIZE_MAX;
   /// A connection that made room before it asked for anything is closed so much later, and nothing reads it until then.
@@ -134,7 +137,7 @@ struct HttpServerOptions {
 /// to 64 KiB.
 class HttpServer {
  public:
-  /// AlreadyExists when the port is in use, InvalidArgument for a host that is not an address of this machine.
+  /// Returns AlreadyExists when the port is in use, InvalidArgument for a host that is not an address of this machine.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoops& loops, HttpServerOptions options,
                                                            HttpHandler& handler);
   ~HttpServer();

@@ -1,4 +1,4 @@
-// How a server answers, and how connections end.
+// These tests are about how a server answers, and how connections end.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-/// A file with a pattern.
+/// This is a file with a pattern.
 class PatternFile {
  public:
   PatternFile() : text_(3'000'000, '\0') {

@@ -1,4 +1,4 @@
-// What a server takes from its clients: requests, bodies, heads.
+// These tests are about what a server takes from its clients: requests, bodies, heads.
 
 #include "net/http_server.h"
 
@@ -114,7 +114,7 @@ TEST_F(HttpServerTest, AnEarlyAnswerDropsTheRestOfTheBody) {
       "PUT /no HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789GET /yes HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_NE(client.ReadUntil("refused").find("403 Forbidden"), std::string::npos);
   EXPECT_NE(client.ReadUntil("GET /yes ").find("200 OK"), std::string::npos);
-  // Who waits for 100 gets the answer instead.
+  // A client that waits for 100 gets the answer instead.
   client.Send("PUT /no HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n");
   const std::string answer = client.ReadAll();
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 403 ")) << answer;

@@ -12,14 +12,14 @@ namespace millrace {
 
 namespace {
 
-constexpr std::chrono::milliseconds kScrapePatience{2000};
+constexpr std::chrono::milliseconds kScrapeTimeout{2000};
 
 HttpClientOptions ScrapeOptions() {
   HttpClientOptions options;
   options.max_connections = 2;
-  options.connect_timeout = kScrapePatience;
-  options.first_byte_timeout = kScrapePatience;
-  options.stall_timeout = kScrapePatience;
+  options.connect_timeout = kScrapeTimeout;
+  options.first_byte_timeout = kScrapeTimeout;
+  options.stall_timeout = kScrapeTimeout;
   return options;
 }
 

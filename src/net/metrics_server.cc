@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-// Longer than the intervals at which metrics are usually read, so that connections are kept.
+// This is longer than the intervals at which metrics are usually read, so that connections are kept.
 constexpr std::chrono::seconds kMetricsIdle{75};
 
 class IgnoredBody final : public HttpExchange {
@@ -78,7 +78,7 @@ absl::StatusOr<MetricsAddress> ParseMetricsAddress(std::string_view text) {
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (!good || port.empty() || error != std::errc() || end != port.data() + port.size()) {
     return absl::InvalidArgumentError(
-        fmt::format("\"{}\" is no place for metrics; write a port of this machine (9400), or HOST:PORT", text));
+        fmt::format("\"{}\" is not an address for metrics; write a port of this machine (9400), or HOST:PORT", text));
   }
   return address;
 }

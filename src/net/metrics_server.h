@@ -11,16 +11,17 @@
 
 namespace millrace {
 
-/// Where metrics are served.
+/// Says where metrics are served.
 struct MetricsAddress {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one
 };
 
-/// "9400" (of this machine only), "HOST:9400" or "[::1]:9400". InvalidArgument if the text is no such thing.
+/// Parses "9400" (of this machine only), "HOST:9400" or "[::1]:9400". Returns InvalidArgument if the text is something
+/// else.
 absl::StatusOr<MetricsAddress> ParseMetricsAddress(std::string_view text);
 
-/// Answers `GET /metrics` with what the program has to tell, on a thread of its own, to at most kMaxConnections
+/// Answers `GET /metrics` with the program's metrics, on a thread of its own, to at most kMaxConnections
 /// clients at a time; further ones are cut off. Serves until it is destroyed.
 class MetricsServer {
  public:
@@ -29,15 +30,15 @@ class MetricsServer {
   /// Gathers the values of now. Called on the server's thread, one call at a time; it must not wait for long.
   using Collect = std::function<void(MetricsText* text)>;
 
-  /// The values that `collect` reads outlive the server. AlreadyExists if the port is in use, InvalidArgument for a
-  /// host that is no address of this machine.
+  /// The values that `collect` reads outlive the server. Returns AlreadyExists if the port is in use, InvalidArgument
+  /// for a host that is not an address of this machine.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const MetricsAddress& address, Collect collect);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
   uint16_t port() const;
-  /// "http://127.0.0.1:9400/metrics"
+  /// Returns "http://127.0.0.1:9400/metrics".
   const std::string& url() const;
 
  private:

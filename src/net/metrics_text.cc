@@ -49,7 +49,7 @@ bool IsNameChar(char c, bool first) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':' || (!first && c >= '0' && c <= '9');
 }
 
-/// The rest of a line, taken from the front.
+/// Holds the rest of a line, which is taken from the front.
 class LineReader {
  public:
   explicit LineReader(std::string_view line) : rest_(line) {}
@@ -182,7 +182,7 @@ absl::StatusOr<std::vector<MetricSample>> ParseMetrics(std::string_view text) {
     if (line.empty() || line.front() == '#') continue;
     MetricSample sample;
     if (!ParseLine(line, &sample)) {
-      return absl::InvalidArgumentError(fmt::format("line {} is no metric in Prometheus's text format", number));
+      return absl::InvalidArgumentError(fmt::format("line {} is not a metric in Prometheus's text format", number));
     }
     samples.push_back(std::move(sample));
   }

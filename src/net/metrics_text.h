@@ -14,15 +14,21 @@ namespace millrace {
 /// Names and values of labels, in the order in which they are written.
 using MetricLabels = std::vector<std::pair<std::string_view, std::string_view>>;
 
-/// Metrics that are gathered from several places, and written in Prometheus's text format, version 0.0.4.
+/// Holds metrics that are gathered from several places, and written in Prometheus's text format, version 0.0.4.
+///
+/// Files with the names of metrics: cli/top_view.cc, deploy/prometheus, deploy/grafana, docs/metrics.md.
+///
+///   MetricsText text;
+///   text.Counter("millrace_requests_total", "Requests that were sent.", {{"method", "GET"}}, 12);
+///   text.Text();  // a HELP and a TYPE line, then: millrace_requests_total{method="GET"} 12
 class MetricsText {
  public:
   static constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-  /// A number that never falls while the process lives. Its name ends in "_total". Values of the same name and labels
-  /// add up.
+  /// Adds a number that never falls while the process lives. Its name ends in "_total". Values of the same name and
+  /// labels add up.
   void Counter(std::string_view name, std::string_view help, const MetricLabels& labels, double value);
-  /// A number that may fall.
+  /// Adds a number that may fall.
   void Gauge(std::string_view name, std::string_view help, const MetricLabels& labels, double value);
 
   std::string Text() const;
@@ -39,7 +45,7 @@ class MetricsText {
   std::map<std::string, Family, std::less<>> families_;
 };
 
-/// One value of such a text.
+/// This is one value of such a text.
 struct MetricSample {
   std::string name;
   std::map<std::string, std::string> labels;

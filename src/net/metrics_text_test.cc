@@ -56,7 +56,7 @@ TEST(MetricsText, RefusesOtherThings) {
                           "a{b=\"c\" d=\"e\"} 1", "a 0x10", "a{b=\"\\"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseMetrics(bad).status())) << bad;
   }
-  EXPECT_EQ(ParseMetrics("a 1\nb\n").status().message(), "line 2 is no metric in Prometheus's text format");
+  EXPECT_EQ(ParseMetrics("a 1\nb\n").status().message(), "line 2 is not a metric in Prometheus's text format");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct NameLookup::Answer {
   EventLoop* loop;                                         // nullptr: cancelled
   absl::AnyInvocable<void(Error, const Addresses&)> done;  // on the loop only
 
-  /// False if there is no memory for it now.
+  /// Returns false if there is no memory for it now.
   static bool Post(const std::shared_ptr<Answer>& self, Error error, const Addresses& found) {
     std::lock_guard lock(self->mutex);
     if (self->loop == nullptr) return true;

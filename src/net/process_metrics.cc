@@ -23,7 +23,7 @@ double OpenFiles() {
   return count - 3;  // without ".", ".." and the folder itself
 }
 
-/// Since 1970; 0 if the system does not tell.
+/// Returns the seconds since 1970; 0 if the system does not say.
 double StartSeconds() {
   std::ifstream self("/proc/self/stat");
   std::string line;
@@ -65,7 +65,8 @@ void CollectProcess(MetricsText* text) {
 void CollectMemory(const MemoryBudget& budget, MetricsText* text) {
   text->Gauge("millrace_memory_budget_bytes", "The bound on the buffers of all loaders together.", {},
               static_cast<double>(budget.limit()));
-  text->Gauge("millrace_memory_reserved_bytes", "What is reserved of it.", {}, static_cast<double>(budget.used()));
+  text->Gauge("millrace_memory_reserved_bytes", "The reserved part of the budget.", {},
+              static_cast<double>(budget.used()));
 }
 
 }  // namespace millrace

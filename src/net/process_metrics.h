@@ -7,10 +7,10 @@
 
 namespace millrace {
 
-/// Bytes that this process has in memory now; 0 if the system does not tell.
+/// Returns the bytes that this process has in memory now; 0 if the system does not say.
 uint64_t ResidentBytes();
 
-/// Version, CPU time, memory, open files and start of this process.
+/// Collects version, CPU time, memory, open files and start of this process.
 void CollectProcess(MetricsText* text);
 void CollectMemory(const MemoryBudget& budget, MetricsText* text);
 

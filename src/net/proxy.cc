@@ -36,7 +36,7 @@ bool SharesBits(const Bytes& a, const Bytes& b, size_t bits) {
   return true;
 }
 
-/// True if an address lies in a network such as "10.0.0.0/8", or is that address.
+/// Returns true if an address is in a network such as "10.0.0.0/8", or is that address.
 bool LiesIn(const IpAddress& address, std::string_view network) {
   const size_t slash = std::min(network.find('/'), network.size());
   const std::optional<IpAddress> base = ParseIpAddress(network.substr(0, slash));
@@ -68,7 +68,7 @@ std::string Unescape(std::string_view text) {
   return out;
 }
 
-/// "[http://][user:password@]host[:port][/]".
+/// Parses "[http://][user:password@]host[:port][/]".
 absl::StatusOr<HttpProxy> ParseProxy(std::string_view url, const std::string& variable) {
   const auto refuse = [&](std::string_view why) {
     return absl::InvalidArgumentError(fmt::format("{} {}; expected http://[user:password@]host[:port]", variable, why));

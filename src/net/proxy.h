@@ -9,23 +9,23 @@
 #include "base/status.h"
 #include "net/http_message.h"
 
-/// The proxies of the environment, as curl reads them. Pure.
+/// Reads the proxies of the environment as curl does. Pure.
 
 namespace millrace {
 
-/// A server that passes requests on, and is itself spoken to over plain HTTP.
+/// Describes a server that passes requests on, and to which clients speak plain HTTP.
 struct HttpProxy {
   HttpEndpoint server;
   std::string authorization;  // the value of Proxy-Authorization, which is secret; "" = none
   std::string variable;       // that names it, for messages
 };
 
-/// Which requests go through which proxy. Plain data.
+/// Decides which requests use which proxy. Plain data.
 class HttpProxies {
  public:
-  /// Those of https_proxy, http_proxy, all_proxy and no_proxy, which may also be written in capitals. HTTP_PROXY does
-  /// not count in a CGI program, where a client could set it. InvalidArgument names the variable whose value is no URL
-  /// of an http:// proxy, but not the value, which may contain a password.
+  /// Reads those of https_proxy, http_proxy, all_proxy and no_proxy, which may also be written in capitals. HTTP_PROXY
+  /// does not count in a CGI program, where a client could set it. InvalidArgument names the variable whose value is
+  /// not a URL of an http:// proxy, but not the value, which may contain a password.
   static absl::StatusOr<HttpProxies> Read(const std::function<std::string(const std::string&)>& variable);
 
   /// nullptr: the server is asked itself. So it is with endpoints that are `direct`, and on link-local addresses.

@@ -33,7 +33,7 @@ absl::StatusOr<HttpProxies> ReadProxies(const std::map<std::string, std::string>
   });
 }
 
-/// "host:port" of the proxy for a server; "" without one.
+/// Returns "host:port" of the proxy for a server; "" without one.
 std::string ProxyFor(const HttpProxies& proxies, std::string host, bool tls = true) {
   const HttpProxy* const proxy = proxies.For({.host = std::move(host), .port = 443, .tls = tls});
   return proxy != nullptr ? HostAndPort(proxy->server.host, proxy->server.port) : "";

@@ -50,7 +50,7 @@ std::string_view Reason(int status) {
 namespace {
 
 std::string MakeHttpDate(int64_t unix_seconds) {
-  // Not strftime: names of days must not follow the locale.
+  // These are not from strftime: names of days must not follow the locale.
   constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
   constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// "Sun, 06 Nov 1994 08:49:37 GMT" of a time in seconds since 1970.
+/// Returns "Sun, 06 Nov 1994 08:49:37 GMT" of a time in seconds since 1970.
 std::string HttpDate(int64_t unix_seconds);
 
 /// Appends the status line and fields of a reply, without the empty line at the end. Control characters in values,

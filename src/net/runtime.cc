@@ -19,7 +19,7 @@ std::istringstream ContentsOf(const std::string& path) {
   return std::istringstream(ReadFileText(path).value_or(""));
 }
 
-/// The folder of this process in cgroup v2, and of every group above it; empty where v2 is not mounted.
+/// Returns the folder of this process in cgroup v2, and of every group above it; it is empty if v2 is not mounted.
 std::vector<std::string> CgroupFolders() {
   std::istringstream lines = ContentsOf("/proc/self/cgroup");
   std::vector<std::string> folders;

@@ -15,15 +15,18 @@ struct RuntimeOptions {
   uint64_t memory_bytes = 0;  // 0: half of the memory that the process may use (cgroup or machine)
 };
 
-/// The threads and memory that everything else borrows. Made once by the program (the CLI's main; one a process in
-/// Python) and passed down; must outlive what was given it. Members are thread-safe.
+/// Holds the threads and memory that everything else borrows. The program makes it once (the CLI's main; one a process
+/// in Python) and passes it down. It must outlive its users. Members are thread-safe.
+///
+///   Runtime runtime({.io_threads = 1, .memory_bytes = uint64_t{1} << 30});
+///   Stores stores(runtime);
 class Runtime {
  public:
   explicit Runtime(const RuntimeOptions& options = {});
 
   MemoryBudget& memory() { return memory_; }
-  /// The budget from which decoders take memory for a moment, beside memory(), whatever loaders have reserved of that.
-  /// It is an eighth of that of memory(), but no less than the largest image may take.
+  /// Returns the budget from which decoders take memory for a moment, beside memory(), whatever loaders have reserved
+  /// of that. It is an eighth of that of memory(), but no less than the largest image may take.
   WaitingBudget& decode_memory() { return decode_memory_; }
   ThreadPool& cpu() { return cpu_; }
   EventLoops& loops() { return loops_; }
@@ -37,10 +40,10 @@ class Runtime {
   ThreadPool cpu_;
 };
 
-/// CPUs that this process may run on (affinity and cgroup), at least 1.
+/// Returns the CPUs that this process may run on (affinity and cgroup), at least 1.
 int UsableCpus();
 
-/// Bytes of memory that this process may use: the smaller of the machine's and the cgroup's.
+/// Returns the bytes of memory that this process may use: the smaller of the machine's and the cgroup's.
 uint64_t UsableMemory();
 
 }  // namespace millrace

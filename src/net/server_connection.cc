@@ -41,7 +41,7 @@ struct ServerConnection::Socket {
   asio::posix::stream_descriptor descriptor;
 };
 
-/// Beast's parser, told to hand heads and bodies on as they come.
+/// Adapts Beast's parser, which hands heads and bodies on as they come.
 class ServerConnection::Parser final : public http::basic_parser<true> {
  public:
   explicit Parser(ServerConnection& connection) : connection_(connection) {
@@ -412,7 +412,7 @@ ServerConnection::Next ServerConnection::Refuse(int status, std::string_view why
   return Next::kAgain;
 }
 
-/// Ready for the next request.
+/// Makes the connection ready for the next request.
 void ServerConnection::EndExchange() {
   discarding_ = is_head_ = false;
   http11_ = true;

@@ -16,7 +16,7 @@
 #include "base/unique_fd.h"
 #include "net/http_server.h"
 
-// Private to src/net: what HttpServer is made of.
+// This is private to src/net: the parts of HttpServer.
 
 typedef struct ssl_st SSL;
 typedef struct ssl_ctx_st SSL_CTX;
@@ -25,13 +25,13 @@ namespace millrace {
 
 class LiveConnections;
 
-/// The socket of a connection that made room. Nothing reads it, and it is closed at `end`.
+/// This is the socket of a connection that made room. Nothing reads it, and it is closed at `end`.
 struct IgnoredSocket {
   UniqueFd fd;
   std::chrono::steady_clock::time_point end;
 };
 
-/// What the connections of one loop share. Used on that loop's thread only.
+/// Holds what the connections of one loop share. Used on that loop's thread only.
 struct ServerLoop {
   EventLoop& loop;
   HttpHandler& handler;
@@ -51,8 +51,8 @@ struct ServerLoop {
   std::chrono::seconds date_second{};
 };
 
-/// One accepted connection: a state machine over a non-blocking socket. On its loop's thread only. An exception of a
-/// step, or of the handler, closes the connection: that is the answer to the request.
+/// This is one accepted connection: a state machine over a non-blocking socket. It is used on its loop's thread only.
+/// An exception of a step, or of the handler, closes the connection: that is the answer to the request.
 class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
  public:
   ServerConnection(ServerLoop& home, UniqueFd fd, std::string peer);
@@ -68,12 +68,12 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   const std::string& peer() const { return peer_; }
   /// It may be closed for another one: it waits for a request, or its peer does not take the answer.
   bool can_make_room(std::chrono::steady_clock::time_point now) const { return waits_for_request() || IsStuck(now); }
-  /// True if this one is to be closed before another one, if both can make room.
+  /// Returns true if this one is to be closed before another one, if both can make room.
   bool GoesBefore(const ServerConnection& other) const;
   void OnReply(HttpReply reply);
   /// The handler gave its responder up.
   void OnAbandoned();
-  /// The same from any thread, if there is no memory to say so on the loop: it is seen within a second.
+  /// Abandons it from any thread, if there is no memory to say so on the loop: it is seen within a second.
   void Abandon() { lost_ = true; }
 
  private:
@@ -84,9 +84,9 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   static constexpr size_t kTurn = size_t{2} << 20;  // bytes moved before other connections get their turn
 
   enum class State { kHandshake, kReceive, kRespond, kReset, kDrain, kClosed };
-  /// What to do after a step of the machine.
+  /// Says what to do after a step of the machine.
   enum class Next { kAgain, kWaitReadable, kWaitWritable, kWaitTimer, kWaitReply, kYield };
-  /// Bytes moved (0: end of stream or nothing yet, see `next`; -1: the connection is broken).
+  /// Holds the bytes moved (0: end of stream or nothing yet, see `next`; -1: the connection is broken).
   struct Moved {
     ssize_t bytes = 0;
     std::optional<Next> wait;
@@ -149,9 +149,9 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   bool overdue_ = false;                         // it was not complete in time when last looked at
   bool has_asked_ = false;                       // a request has been answered, and not refused
 
-  // The request.
+  // These belong to the request.
   std::unique_ptr<Parser> parser_;
-  std::string_view input_;  // received, not yet parsed; lies in scratch or in saved_
+  std::string_view input_;  // received, not yet parsed; is in scratch or in saved_
   std::string saved_;
   std::unique_ptr<HttpExchange> exchange_;
   bool is_head_ = false;
@@ -160,7 +160,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   bool awaits_continue_ = false;
   bool discarding_ = false;  // the answer is there; the rest of the request's body is dropped
 
-  // The answer.
+  // These belong to the answer.
   std::optional<HttpReply> reply_;
   bool replying_ = false;
   std::string head_;

@@ -1,4 +1,4 @@
-// The half of a connection that answers; server_connection.cc has the other.
+// This file has the half of a connection that answers; server_connection.cc has the other.
 
 #include <linux/sockios.h>
 #include <openssl/err.h>
@@ -24,9 +24,9 @@ namespace {
 constexpr size_t kEncryptStep = size_t{16} << 10;  // a record: OpenSSL takes no more at once
 constexpr int kMaxParts = 64;                      // of one sendmsg
 constexpr auto kDrainTime = std::chrono::seconds(2);
-constexpr auto kResetPatience = std::chrono::seconds(5);
+constexpr auto kResetTimeout = std::chrono::seconds(5);
 
-/// How many bytes a step sends; `is_bytes` is false for pauses, rates and ends.
+/// Says how many bytes a step sends; `is_bytes` is false for pauses, rates and ends.
 struct StepBytes {
   uint64_t size = 0;
   bool is_bytes = false;
@@ -38,14 +38,14 @@ StepBytes BytesOf(const ReplyStep& step) {
   return {};
 }
 
-/// Memory of a text or bytes step; empty for files.
+/// Returns the memory of a text or bytes step; it is empty for files.
 std::string_view MemoryOf(const ReplyStep& step) {
   if (const auto* text = std::get_if<SendText>(&step)) return text->text;
   if (const auto* bytes = std::get_if<SendBytes>(&step)) return AsText(bytes->bytes);
   return {};
 }
 
-/// Bytes sent at once under a pace: 2 ms worth, or less often 1 KiB where that is slower than that.
+/// Returns the bytes sent at once under a pace: 2 ms worth, or less often 1 KiB if that is slower.
 uint64_t PaceSlice(uint64_t rate) {
   return std::clamp<uint64_t>(rate / 500, std::clamp<uint64_t>(rate / 20, 1, 1024), uint64_t{1} << 20);
 }
@@ -152,7 +152,7 @@ std::optional<ServerConnection::Next> ServerConnection::CarryOut(const ReplyStep
   }
   if (std::get<EndConnection>(step).reset) {
     state_ = State::kReset;
-    reset_deadline_ = Clock::now() + kResetPatience;
+    reset_deadline_ = Clock::now() + kResetTimeout;
   } else {
     HangUp();
   }
@@ -230,7 +230,7 @@ ServerConnection::Next ServerConnection::SendGathered(size_t allowance) {
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = static_cast<size_t>(count);
-  // With a file right behind it, a head waits for it: one packet instead of two.
+  // With a file right after it, a head waits for it: one packet instead of two.
   return AfterSend(sendmsg(fd_, &message, MSG_NOSIGNAL | (file_follows ? MSG_MORE : 0)));
 }
 

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// ResourceExhausted, with a message if there is memory for one.
+/// Returns ResourceExhausted, with a message if there is memory for one.
 inline absl::Status OutOfMemory() noexcept {
   try {
     return absl::ResourceExhaustedError(
@@ -23,14 +23,15 @@ inline absl::Status OutOfMemory() noexcept {
   }
 }
 
-/// A callback that always answers. If it is destroyed without having been called, because an exception has ended what
-/// should have called it, the callback runs soon, on `loop`, with ResourceExhausted. Move-only; `loop` must outlive it.
+/// This is a callback that always answers. If it is destroyed without having been called, because an exception has
+/// ended what should have called it, the callback runs soon, on `loop`, with ResourceExhausted. Move-only; `loop` must
+/// outlive it.
 template <typename Result>
 class SureAnswer {
  public:
   using Callback = absl::AnyInvocable<void(Result)>;
 
-  /// `results`: how many there are, if Result is a list of them.
+  /// `results` is how many there are, if Result is a list of them.
   SureAnswer(EventLoop& loop, Callback done, size_t results = 1)
       : loop_(&loop), done_(std::move(done)), results_(results) {}
   SureAnswer(SureAnswer&& other) noexcept

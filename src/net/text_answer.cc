@@ -10,8 +10,8 @@ namespace millrace {
 
 namespace {
 
-/// Keeps itself alive until the answer is told: the caller may be gone as soon as it has it, while the loop is still in
-/// OnDone. All on the loop's thread.
+/// Keeps itself alive until the answer is delivered: the caller may be gone as soon as it has it, while the loop is
+/// still in OnDone. All of it is on the loop's thread.
 class TextCall final : public HttpCall, public HttpResponseHandler, public std::enable_shared_from_this<TextCall> {
  public:
   TextCall(HttpClient& client, EventLoop& loop, TextRequest request, absl::AnyInvocable<void(TextAnswer)> done)

@@ -30,15 +30,15 @@ struct TextRequest {
   std::chrono::milliseconds limit{0};  // until the whole answer is there; 0: the limits of the client apply alone
 };
 
-/// How a TextRequest ended.
+/// Says how a TextRequest ended.
 struct TextAnswer {
   HttpResponseHead head;  // status 0 if no answer began
   absl::Time begun;       // when the head came
   HttpResult result;
 
-  /// Why there is no whole answer, for messages; "" if there is one.
+  /// Returns why there is no whole answer, for messages; "" if there is one.
   std::string problem() const;
-  /// The clock of the server, if it tells.
+  /// Returns the clock of the server, if it says it.
   std::optional<absl::Time> date() const;
 };
 
@@ -47,7 +47,7 @@ struct TextAnswer {
 std::shared_ptr<HttpCall> BeginText(HttpClient& client, EventLoop& loop, TextRequest request,
                                     absl::AnyInvocable<void(TextAnswer)> done);
 
-/// The same for callers that wait for the answer: on threads of their own, never on a loop.
+/// Does the same for callers that wait for the answer: on threads of their own, never on a loop.
 std::future<TextAnswer> AskForText(HttpClient& client, EventLoop& loop, TextRequest request);
 
 }  // namespace millrace

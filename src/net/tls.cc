@@ -37,7 +37,7 @@ PemText TextOf(const std::string& pem) {
   return PemText(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
-// None: the text has no certificate, or something else behind one.
+// None: the text has no certificate, or something else after one.
 std::vector<PemCertificate> CertificatesIn(const std::string& pem) {
   std::vector<PemCertificate> certificates;
   const PemText text = TextOf(pem);

@@ -8,23 +8,24 @@
 #include "base/status.h"
 #include "net/tls_identity.h"
 
-// Private to src/net.
+// These are private to src/net.
 
 namespace millrace {
 
-/// Where authorities are, if this OpenSSL was built for a distribution that keeps them elsewhere, as in a wheel: the
-/// first of `files` (PEM) that exists. "" if SSL_CERT_FILE or SSL_CERT_DIR is set, if the file `own_file` exists, or if
-/// the folder `own_folder` has something in it, where OpenSSL looks by itself; "" also if none of `files` exists.
+/// Returns the place of the authorities, if this OpenSSL was built for a distribution that keeps them elsewhere, as in
+/// a wheel: the first of `files` (PEM) that exists. Returns "" if OpenSSL finds them by itself: SSL_CERT_FILE or
+/// SSL_CERT_DIR is set, the file `own_file` exists, or the folder `own_folder` has something in it. Returns "" also if
+/// none of `files` exists.
 std::string AuthoritiesElsewhere(const std::string& own_file, const std::string& own_folder,
                                  std::span<const char* const> files);
 
-/// A client's TLS settings: TLS 1.2 or later, the server's chain verified against the system's authorities, unless
-/// `only_ca_file`, and those in `ca_file` (PEM; "": none). `identity` is shown to servers that ask for one.
-/// InvalidArgument when one of them cannot be used.
+/// Makes a client's TLS settings: TLS 1.2 or later. The server's chain is verified against the system's authorities,
+/// unless `only_ca_file`, and those in `ca_file` (PEM; "": none). `identity` is shown to servers that ask for one.
+/// Returns InvalidArgument when one of them cannot be used.
 absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> MakeClientTls(const std::string& ca_file, bool only_ca_file,
                                                                          const TlsIdentity* identity);
 
-/// Gives the context a certificate, with those that lead to its authority behind it, and its key. False: it cannot be
+/// Gives the context a certificate, with those that lead to its authority after it, and its key. False: it cannot be
 /// used.
 bool UseIdentity(SSL_CTX* context, const TlsIdentity& identity);
 
@@ -32,7 +33,7 @@ bool UseIdentity(SSL_CTX* context, const TlsIdentity& identity);
 /// without one is not served. False: there is none in the text.
 bool RequireClients(SSL_CTX* context, const std::string& authorities_pem);
 
-/// Why the peer's certificate was refused; "" when it was not.
+/// Returns why the peer's certificate was refused; "" when it was not.
 std::string CertificateProblem(const SSL* ssl);
 
 }  // namespace millrace

@@ -51,7 +51,7 @@ bool SetRandomSerial(X509* certificate) {
   return ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate), serial >> 1) == 1;
 }
 
-/// A certificate without extensions and signature. `issuer` null: its own.
+/// Makes a certificate without extensions and signature. If `issuer` is null, it is its own issuer.
 Certificate NewCertificate(const char* name, EVP_PKEY* key, X509* issuer) {
   constexpr long kDay = 24 * 3600;
   Certificate certificate(X509_new());

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// What a TLS server proves itself with, as PEM text. The key is a secret: never logged, never written to a file.
+/// A TLS server proves itself with this, as PEM text. The key is a secret: never logged, never written to a file.
 struct TlsIdentity {
   std::string certificate_pem;
   std::string key_pem;

@@ -53,7 +53,7 @@ TlsStream::TlsStream(Socket socket, SSL_CTX* context, const std::string& host)
   // Without one of what follows no stream: the handshake fails, and nothing is let through by mistake.
   if (ssl_ != nullptr && (host.empty() || SSL_set_fd(ssl_.get(), socket_.native_handle()) != 1)) ssl_.reset();
   if (ssl_ == nullptr) return;
-  // Bytes of several records with one system call.
+  // OpenSSL reads bytes of several records with one system call.
   SSL_set_read_ahead(ssl_.get(), 1);
   SSL_set_default_read_buffer_len(ssl_.get(), size_t{64} << 10);
   SSL_set_mode(ssl_.get(),

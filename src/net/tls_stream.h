@@ -12,12 +12,12 @@
 
 #include "absl/functional/any_invocable.h"
 
-// Private to src/net.
+// This is private to src/net.
 
 namespace millrace {
 
-/// The client's side of TLS over a connected socket, with the interface of an Asio stream as far as HttpConnection
-/// needs it. Asio's own copies each byte twice more, between the socket and OpenSSL.
+/// Implements the client's side of TLS over a connected socket, with the interface of an Asio stream as far as
+/// HttpConnection needs it. Asio's own copies each byte twice more, between the socket and OpenSSL.
 ///
 /// One read and one write may be pending at a time; handlers never run within the call that starts them. The stream
 /// outlives its pending operations, which end when the socket is closed. On the loop's thread only.
@@ -38,7 +38,7 @@ class TlsStream {
   void async_handshake(Handler done);  // 0 bytes
   /// The end of the stream is eof when the peer said so, and stream_truncated when it only hung up.
   void async_read_some(boost::asio::mutable_buffer into, Handler done);
-  /// Not of nothing.
+  /// The parts must not be empty.
   void async_write_some(const Parts& from, Handler done);
 
  private:
@@ -49,7 +49,8 @@ class TlsStream {
   void Handshake(Handler done);
   void Read(boost::asio::mutable_buffer into, Handler done);
   void Write(const Parts& from, Handler done);
-  /// After `result` of OpenSSL: calls `again` with `done` when the socket is ready, or `done` with the error.
+  /// Call this after `result` of OpenSSL. It calls `again` with `done` when the socket is ready, or `done` with the
+  /// error.
   template <typename Again>
   void Await(int result, Handler done, Again again);
   void Later(Handler done, const Error& error, size_t bytes);

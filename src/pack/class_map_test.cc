@@ -45,7 +45,7 @@ TEST(ClassMap, Refused) {
   }
 }
 
-// What others wrote is not repeated at length, and may be nested as deeply as it likes.
+// Messages do not repeat a foreign file at length, and it may be nested to any depth.
 TEST(ClassMap, Excesses) {
   constexpr size_t kDeep = 400'000;
   const std::string deep = "{\"cat\": " + std::string(kDeep, '[') + std::string(kDeep, ']') + "}";

@@ -150,7 +150,7 @@ absl::StatusOr<std::vector<SkippedSample>> PackDestination::ReadSkipped() const 
                                          location_.store->Uri(key), Counted(record_->skipped, "sample")));
 }
 
-// Which job it tells of; nullopt when it has gone.
+// Returns the job in the mark; nullopt if the mark has gone.
 absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark(const ObjectInfo& mark) const {
   const std::string key = location_.Key(kIncompleteName);
   absl::StatusOr<std::string> text = ReadAll(*location_.store, mark, kMaxMarkBytes);
@@ -228,7 +228,7 @@ absl::Status PackDestination::RemoveStaleRecord() {
   return RemoveAll({location_.Key(kRecordName), location_.Key(kSkippedName)});
 }
 
-// What is there, and whether `job_` may go on with it: the job that was begun there. Touches nothing.
+// Looks at the destination without changing it. Returns the job that was begun there if `job_` may continue it.
 absl::StatusOr<std::optional<PackJob>> PackDestination::Judge() {
   RETURN_IF_ERROR(Scan());
   std::optional<PackJob> begun;
@@ -286,8 +286,8 @@ absl::StatusOr<std::optional<ObjectInfo>> PackDestination::Find(std::string_view
   return *std::move(info);
 }
 
-// The run that completes the job writes the record before it removes fragments: a shard that has none while there is no
-// record belongs to a run that was killed, or that is about to write it.
+// The run that completes the job writes the record before it removes fragments. A shard may have no fragment while the
+// record does not exist. Then it belongs to a run that was killed, or that is about to write the fragment.
 absl::StatusOr<PackDestination::Claim> PackDestination::ClaimShard(uint64_t shard) const {
   ASSIGN_OR_RETURN(const bool in_progress, IsInProgress());
   if (!in_progress) return Claim{};

@@ -30,7 +30,7 @@ std::optional<uint64_t> NumberIn(std::string_view name) {
   return number;
 }
 
-// Of a shard of any format; none for what only begins like one.
+// Returns the number of a shard of any format; nullopt for names that only begin like a shard's.
 std::optional<uint64_t> ShardNumber(std::string_view name) {
   return ShardKind(name) ? NumberIn(name) : std::nullopt;
 }

@@ -20,7 +20,7 @@ class Reader : public ByteReader {
   using ByteReader::ByteReader;
 
   std::string String() { return std::string(Text(Varint())); }
-  // Of things that take some bytes each, so that a wrong number costs no memory.
+  // Counts things that take some bytes each, so that a wrong number costs no memory.
   uint64_t Count() {
     const uint64_t count = Varint();
     if (count > left()) Fail();

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// The index of a destination, to be Finished.
+/// Holds the index of a destination, to be Finished.
 struct MergedIndex {
   std::unique_ptr<IndexWriter> index;
   std::vector<MdsShardEntry> shards;  // in order
@@ -26,14 +26,14 @@ struct MergedIndex {
 absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
                                            const std::stop_token& stop);
 
-/// The totals of the shards that are `part` modulo `parts`.
+/// Has the totals of the shards that are `part` modulo `parts`.
 struct PartSum {
   uint64_t samples = 0;
   uint64_t shard_bytes = 0;
   std::vector<SkippedSample> skipped;  // in order
 };
 
-/// Of those that have a fragment. Memory and NotFound as above.
+/// Sums up the shards that have a fragment. Memory and NotFound as above.
 absl::StatusOr<PartSum> SumFragments(const PackDestination& destination, uint64_t part, uint64_t parts,
                                      MemoryBudget& memory, const std::stop_token& stop);
 

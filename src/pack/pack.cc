@@ -44,7 +44,8 @@ absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
   return absl::OkStatus();
 }
 
-// What tells this source from others, and from itself after a change: of the data, or of how they are cut into samples.
+// The hash tells this source from others, and from itself after a change of the data or of the way they are cut into
+// samples.
 absl::StatusOr<std::string> HashSource(const Index& index) {
   Xxh3Stream hash;
   hash.UpdateLe64(index.fingerprint());
@@ -60,7 +61,7 @@ absl::StatusOr<std::string> HashSource(const Index& index) {
   return hash.Digest().Hex();
 }
 
-// Of shards that lost samples when they were indexed.
+// Returns the shards that lost samples when they were indexed.
 absl::StatusOr<std::vector<std::string>> IncompleteObjects(const Index& index,
                                                            const std::optional<PackOrigin>& origin) {
   std::set<std::string> keys;
@@ -75,7 +76,7 @@ absl::StatusOr<std::vector<std::string>> IncompleteObjects(const Index& index,
   return std::vector<std::string>(keys.begin(), keys.end());
 }
 
-// What the destination holds may be removed, so nothing of the source may lie below it.
+// The objects of the destination may be removed, so no object of the source may lie below it.
 absl::Status CheckKeepsSource(const Dataset& source, const Location& destination) {
   if (!source.is_manifest()) return CheckApart(source.place(), destination);
   const std::string to = destination.store->Uri(destination.Key(""));
@@ -180,7 +181,7 @@ absl::Status CheckTotal(const PackDestination& destination, const PackPlan& plan
                   destination.Uri(), Counted(samples, "sample"), skipped, plan.starts.back()));
 }
 
-// What readers of MDS begin with.
+// Writes the file with which readers of MDS begin.
 absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape& first,
                            const std::vector<MdsShardEntry>& shards, const std::stop_token& stop) {
   if (destination.format() != DataKind::kMds) return absl::OkStatus();
@@ -193,7 +194,7 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
   return PutBlocking(*to.store, to.Key(kMdsIndexName), AsBytes(json), put).status();
 }
 
-// Those of the numbers that are packed as the class.
+// Returns the names of the numbers that are packed as the class.
 std::vector<std::string> ClassNamesOf(const Index& source, const SampleView& view, const PackOptions& options) {
   if (options.classes) return {};  // has other numbers
   std::string field(kClassField);
@@ -225,7 +226,7 @@ absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWor
                              .incomplete_objects = incomplete_objects});
 }
 
-// What has come of this part, in this run and in earlier ones.
+// Sums up the results of this part, in this run and in earlier ones.
 absl::Status SumPart(Runtime& runtime, const PackDestination& destination, const PackOptions& options,
                      PackReport* report) {
   ASSIGN_OR_RETURN(PartSum sum, SumFragments(destination, options.part, options.parts, runtime.memory(), options.stop));

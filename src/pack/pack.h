@@ -24,7 +24,7 @@
 
 namespace millrace {
 
-/// The original source, if the data set was made of another one: a scratch folder of unpacked shards differs each
+/// Is the original source, if the data set was made of another one: a scratch folder of unpacked shards differs each
 /// time, while the job is the same.
 struct PackOrigin {
   std::string uri;
@@ -55,8 +55,8 @@ struct PackReport {
   bool complete = true;         // the data set is whole; false: other parts have shards to write
   bool already_packed = false;  // an earlier run had done it all: nothing was packed now
   uint64_t missing = 0;         // so many
-  // Of the whole data set when it is complete, else of the shards of this part, in whichever run they were written:
-  // here, and what was left out.
+  // These are counts of the whole data set if it is complete, else of the shards of this part. It does not matter which
+  // run has written the shards.
   uint64_t samples = 0;
   uint64_t shards = 0;
   uint64_t shard_bytes = 0;
@@ -73,26 +73,27 @@ struct PackReport {
   std::string first_lacking_fields;
 };
 
-/// InvalidArgument if one of the two places lies within the other; of single objects, if one lies within the
+/// Returns InvalidArgument if one of the two places is within the other; of single objects, if one is within the
 /// destination.
 absl::Status CheckApart(const DatasetPlace& source, const Location& destination);
 
-/// Writes a data set of any kind as shards `destination`/shard-000000.tar and so on, with their index and what else
-/// readers of the format expect (index.json of MDS, .idx of RecordIO). Keys, names and values of fields stay the same
-/// (the class folder of raw objects becomes the field `cls`), so that without a shuffle the packed data set has the
-/// digest of the source; RecordIO alone keeps neither keys nor names. The same source and options give the same bytes.
+/// Writes a data set of any kind as shards `destination`/shard-000000.tar and so on, with their index. It also writes
+/// the other files that readers of the format expect (index.json of MDS, .idx of RecordIO). Keys, names and values of
+/// fields stay the same (the class folder of raw objects becomes the field `cls`). So the packed data set has the
+/// digest of the source, unless it is shuffled. RecordIO alone keeps neither keys nor names. The same source and
+/// options give the same bytes.
 ///
-/// Which sample goes where is a pure function (pack_plan.h), so shards are written side by side, `parts` runs may share
-/// the work, and the next run with the same source and options continues one that ended early for any reason. The last
-/// one to finish merges the index (destination.h has the protocol). Until then the destination holds
-/// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget
-/// (ResourceExhausted if it is too small: MDS holds whole shards, TFRecord, RecordIO and fields that are converted
-/// whole samples; all of them the entries of a shard's samples in the index, some hundred bytes for each).
+/// The place of each sample is a pure function (pack_plan.h). So shards are written side by side, and `parts` runs may
+/// share the work. The next run with the same source and options continues one that ended early for any reason. The
+/// last one to finish merges the index (destination.h has the protocol). Until then the destination holds
+/// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget, and
+/// ResourceExhausted if that is too small. MDS holds whole shards. TFRecord, RecordIO and converted fields hold whole
+/// samples. All formats hold the entries of a shard's samples in the index, some hundred bytes for each.
 ///
-/// Errors: AlreadyExists if the destination holds anything (with `force`: anything but shards), FailedPrecondition
-/// if another pack was begun there (says what differs) or, without `skip_bad`, if the source's index lacks samples
-/// of damaged shards, InvalidArgument for samples that a shard cannot hold or tell
-/// apart and for classes without a number, both before anything is written, and those of the stores. Samples are
+/// AlreadyExists if the destination holds anything (with `force`: anything but shards). FailedPrecondition if another
+/// pack was begun there (the message says what differs). Without `skip_bad` it is also FailedPrecondition if the
+/// source's index lacks samples of damaged shards. InvalidArgument for samples that a shard cannot hold or tell apart,
+/// and for classes without a number; both before anything is written. Other errors are those of the stores. Samples are
 /// verified against the checksums of the source's index (DataLoss).
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source, std::string_view destination,
                                 const PackOptions& options);

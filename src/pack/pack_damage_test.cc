@@ -75,7 +75,7 @@ TEST_F(PackDamageTest, SamplesThatTheIndexLacksAreNotLeftOutSilently) {
   EXPECT_EQ(Run("mem://s/in", "mem://s/out").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// What the shapes of samples tell is said before anything is written.
+// Errors that follow from the shapes of samples are reported before anything is written.
 TEST_F(PackDamageTest, KnownValuesThatAFormatCannotHold) {
   Put("mem://s/in", "cat/1.jpg", "meow");
   Put("mem://s/in", "dog/2.jpg", "wow");
@@ -113,7 +113,7 @@ TEST_F(PackDamageTest, EmptySequencesDoNotFitMds) {
   EXPECT_THAT(Keys("mem://s/out"), IsEmpty());
 }
 
-// What only the values tell is found when they are read; then --skip-bad helps.
+// Errors that follow only from values are found when the values are read; then --skip-bad helps.
 TEST_F(PackDamageTest, ValuesThatAFormatCannotHoldAreLeftOut) {
   constexpr int kSamples = 40;
   std::string shard;
@@ -148,7 +148,7 @@ TEST_F(PackDamageTest, ValuesThatAFormatCannotHoldAreLeftOut) {
   }
 }
 
-// Of a part that was packed with a hole before, by this run or an earlier one.
+// A part may have been packed with a hole before, by this run or an earlier one.
 TEST_F(PackDamageTest, APartTellsWhatItsShardsHold) {
   PutRawObjects("mem://s/raw", 4);
   const auto dataset = Open("mem://s/raw");

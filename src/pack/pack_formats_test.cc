@@ -11,7 +11,7 @@
 #include "shard/tar_writer.h"
 #include "shard/tfrecord_writer.h"
 
-// Between all formats. What other programs read of it: tests/shard/test_pack_formats.py.
+// Between all formats. tests/shard/test_pack_formats.py has other programs read them.
 
 namespace millrace {
 namespace {
@@ -309,7 +309,7 @@ TEST_F(PackTyped, WhatCannotBeHeldIsRefusedBeforeAnythingIsWritten) {
           "it has 2 fields and 1 label; name those to pack, such as --field jpg --field cls");
   refused(DataKind::kRecordIo, "mem://s/tf", {{"image/encoded", "jpg"}, {"text", "text"}},
           "it has 2 fields and 0 labels; name those to pack, such as --field jpg --field label=cls");
-  refused(DataKind::kRecordIo, "mem://s/tf", {{"score", "score"}, {"text", "cls"}}, "no number");
+  refused(DataKind::kRecordIo, "mem://s/tf", {{"score", "score"}, {"text", "cls"}}, "not a number");
   refused(DataKind::kMds, "mem://s/raw", {}, "not in the first sample");
   refused(DataKind::kMds, "mem://s/tf", {{"score", "__key__"}}, "__key__");
   refused(DataKind::kTfRecord, "mem://s/tf", {{"score", "__key__"}}, "__key__");

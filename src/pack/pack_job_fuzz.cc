@@ -4,7 +4,8 @@
 
 #include "pack/pack_job.h"
 
-// The input is a mark, a record, and a list of what was left out. What is read is written and read again, as it was.
+// The input is a mark, a record, and a list of left-out samples. Each of them that can be read is written and read
+// again, as it was.
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;  // NOLINT

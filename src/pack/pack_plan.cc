@@ -14,7 +14,7 @@ bool HasImage(const SampleShape& sample) {
                      [](const FieldShape& field) { return !field.image.empty(); });
 }
 
-// Of a sample's entry in the fragment of its shard (fragment.h), at most.
+// The max size of a sample's entry in the fragment of its shard (fragment.h).
 uint64_t EntryBytes(const SampleShape& sample, const ShardEncoder& encoder) {
   constexpr uint64_t kRecordKeyBytes = 32;  // of the place, which is the key where the format keeps none
   constexpr uint64_t kAroundSample = 28;    // lengths, CRC, the number of a class
@@ -31,8 +31,8 @@ class Planner {
   absl::Status Add(uint64_t position, const SampleShape& shape) {
     if (position > 0 && shape.key == last_key_ && encoder_.KeysTellSamplesApart()) {
       return absl::InvalidArgumentError(
-          fmt::format("two samples in a row have the key '{}', which in a shard would make them one: files that "
-                      "differ only behind the first dot of their names cannot be packed apart; rename one of them",
+          fmt::format("two samples in a row have the key '{}', which in a shard would make them one. Files whose names "
+                      "differ only behind the first dot cannot be packed apart; rename one of them",
                       shape.key));
     }
     last_key_ = shape.key;

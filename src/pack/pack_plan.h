@@ -9,9 +9,9 @@
 #include "plan/sample_order.h"
 #include "shard/shard_encoder.h"
 
-/// Which sample goes to which shard: a pure function of the source's index, the order, the class map, the format and
-/// the size of shards. The contents of a shard do not depend on the other shards having been written, so shards are
-/// written independently of each other: by threads, by machines, and after a kill only the missing ones.
+/// The plan says which sample goes to which shard. It is a pure function of the source's index, the order, the class
+/// map, the format and the size of shards. The contents of a shard do not depend on other shards. So shards are written
+/// independently of each other: by threads, by machines, and after a kill only the missing ones.
 
 namespace millrace {
 

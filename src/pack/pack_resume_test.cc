@@ -134,7 +134,7 @@ TEST_F(PackResume, WhatIsDoneIsNotDoneAgain) {
   EXPECT_THAT(changed.ToString(), HasSubstr("were changed"));
 }
 
-// What somebody has put beside the shards is his, whatever is done, and again.
+// Objects that users have put beside the shards stay, in this run and in later ones.
 TEST_F(PackResume, NothingElseIsRemoved) {
   PutRawObjects("mem://s/raw", 4);
   ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
@@ -204,7 +204,7 @@ TEST_F(PackResume, AShardThatCameMeanwhileIsAdoptedByItsBytes) {
   EXPECT_TRUE(absl::IsAlreadyExists(mine.Adopt(1, 5, hash.Digest()).status())) << "of the same size";
 }
 
-// Whoever still works at a job that was replaced writes nothing more.
+// A run that still works at a replaced job writes nothing more.
 TEST_F(PackResume, AnotherJobMeanwhile) {
   PutRawObjects("mem://s/raw", 4);
   BeginOnly("mem://s/raw", "mem://s/out", 20'000);
@@ -250,7 +250,7 @@ TEST_F(PackResume, AStaleRecordIsReplaced) {
   EXPECT_EQ(Run("mem://s/raw", "mem://s/out", 20'000)->shards_kept, report->shards);
 }
 
-// What is done is done, whatever lies beside it.
+// A finished pack stays finished, whatever objects lie beside it.
 TEST_F(PackResume, AFinishedPackWithOtherFiles) {
   PutRawObjects("mem://s/raw", 4);
   ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
@@ -312,7 +312,7 @@ TEST_F(PackResume, WhatWasLeftOutIsNotForgotten) {
   EXPECT_THAT(plain.ToString(), HasSubstr("--skip-bad"));
 }
 
-// Half of it with --skip-bad, the rest without: whoever completes the job must agree.
+// Half of it is packed with --skip-bad, the rest without: the run that completes the job must agree.
 TEST_F(PackResume, HolesAreNotAcceptedSilently) {
   PutRawObjects("mem://s/raw", 4);
   const auto dataset = Open("mem://s/raw");
@@ -346,7 +346,7 @@ TEST_F(PackResume, ASourceThatIsGoneIsNotSkipped) {
   options.skip_bad = true;
   absl::Status status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.ToString(), HasSubstr("whether all of the source is there"));
+  EXPECT_THAT(status.ToString(), HasSubstr("if all of the source is there"));
   // Nor a part of it: a class that lies on a file system of its own, or was made again.
   PutRawObjects("mem://s/raw", 4);
   status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
@@ -426,7 +426,7 @@ TEST_F(PackResume, CompletedAfterTheListing) {
   }
 }
 
-// Whoever packs asks the store as little as keeps this safe: each request in turn is a round trip at the end of a pack.
+// A pack makes only as many requests as are needed to keep this safe: each request in turn is a round trip at its end.
 TEST_F(PackResume, WhatIsListedIsNotAskedForAgain) {
   ScriptedStore store;
   std::atomic<int> heads = 0;

@@ -319,7 +319,7 @@ TEST_F(PackTest, NothingButBadSamples) {
   options.skip_bad = true;
   const absl::Status status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.ToString(), HasSubstr("no bad sample"));
+  EXPECT_THAT(status.ToString(), HasSubstr("not a bad sample"));
 }
 
 TEST_F(PackTest, ChangedAndDamagedSourcesAreNoticed) {

@@ -7,12 +7,12 @@
 
 #include "base/status.h"
 
-/// Parquet files, whose columns are read by Apache Arrow: in a Python process, since its library is not among Debian's
-/// packages, and part of every Python that has pyarrow. parquet_to_mds.py is the program.
+/// Apache Arrow reads the columns of Parquet files in a Python process. Its library is not among Debian's packages, and
+/// it is part of every Python that has pyarrow. parquet_to_mds.py is the program.
 
 namespace millrace {
 
-/// The MDS shards that are made of a Parquet file.
+/// Names the MDS shards that are made of a Parquet file.
 struct ParquetTarget {
   std::string folder;  // must be there
   std::string name;    // of the shards: NAME.00000.mds and so on; those that are there are replaced
@@ -26,13 +26,13 @@ struct ParquetTarget {
 /// of the file and 64 MiB; ResourceExhausted before the disk is full; Cancelled soon after a stop. Blocks.
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop);
 
-/// Names of classes by the columns that hold their numbers: name i is that of number i.
+/// Has the names of classes by the columns that hold their numbers: name i is that of number i.
 using ColumnClasses = std::map<std::string, std::vector<std::string>>;
 
-/// Those that the Parquet file tells, as Hugging Face's datasets write them. The shards are there.
+/// Returns the classes that the Parquet file has, as Hugging Face's datasets write them. The shards are there.
 ColumnClasses ClassesOfParquet(const ParquetTarget& target);
 
-/// Whether an earlier call has made all of them, and they still exist with the same sizes and numbers of rows.
+/// Returns true if an earlier call has made all of them, and they still exist with the same sizes and numbers of rows.
 bool HasParquetShards(const ParquetTarget& target);
 
 }  // namespace millrace

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = 1 << 20;
 
-// What a listing tells.
+// The findings of a listing.
 struct Seen {
   bool mark = false;
   bool record = false;

@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// Of bytes that the index does not call an image: by their name. There are no encodings for other formats.
+// Decides by its name for bytes that the index does not call an image. There are no encodings for other formats.
 std::string_view ImageByName(std::string_view name) {
   const std::string_view extension = name.substr(name.rfind('.') + 1);
   if (extension == "png") return encoding::kPng;
@@ -42,8 +42,8 @@ bool IsPlainNumber(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Whether every sample has a stored `cls` that is an integer without anything around it. The index counts classes by
-// their numbers, trimmed: nothing was trimmed if the lengths of all are those of the numbers.
+// Returns true if every sample has a stored `cls` that is an integer without anything around it. The index counts
+// classes by their numbers, trimmed: nothing was trimmed if the lengths of all are those of the numbers.
 absl::StatusOr<bool> HoldsPlainNumbers(const Index& index) {
   if (index.kind() == DataKind::kRawObjects) return false;
   uint64_t samples = 0;
@@ -182,9 +182,9 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
   out->most_bytes = std::max(out->most_bytes, values);
   if (view.fields.empty()) return absl::OkStatus();
   if (!out->shape.fields.empty()) return CheckNames(out->shape);
-  return absl::InvalidArgumentError(fmt::format(
-      "sample '{}' has none of the fields that --field names; `millrace inspect` lists those that there are",
-      sample.key));
+  return absl::InvalidArgumentError(
+      fmt::format("sample '{}' does not have any of the fields that --field names; `millrace inspect` lists the fields",
+                  sample.key));
 }
 
 }  // namespace millrace

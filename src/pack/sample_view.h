@@ -10,17 +10,17 @@
 #include "pack/class_map.h"
 #include "shard/shard_encoder.h"
 
-/// Which fields of a sample are packed, and their shapes before the bytes are read. Pure.
+/// This header has the fields of a sample that are packed, and their shapes before the bytes are read. Pure.
 
 namespace millrace {
 
-/// A field of the source, and its name in the shards.
+/// Names a field of the source, and its name in the shards.
 struct FieldChoice {
   std::string name;
   std::string as;
 };
 
-/// Which fields of a sample are packed, and under which names. Immutable.
+/// Has the fields of a sample that are packed, and their names there. Immutable.
 struct SampleView {
   std::vector<FieldChoice> fields;  // empty: all, under their names
   std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order
@@ -28,16 +28,17 @@ struct SampleView {
   ImageChange images = {};                    // what is done to fields that are images, by their names or encodings
   bool numbers_as_class = false;  // the stored field `cls` of every sample is an integer, as this program writes it
 
-  /// Of the samples of an index, through which it walks. InvalidArgument for a chosen field that no sample has.
+  /// Makes the view of the samples of an index, through which it walks. InvalidArgument for a chosen field that no
+  /// sample has.
   static absl::StatusOr<SampleView> Of(const Index& index, std::vector<FieldChoice> fields,
                                        std::optional<ClassMap> classes);
 };
 
-/// The fields of tables, such as Parquet of Hugging Face, under the names by which loaders know them. The one image is
-/// `jpg` or `png`, and the integers of the column `label` are `cls`. Empty if there is nothing to rename.
+/// Returns the fields of tables, such as Parquet of Hugging Face, under the names by which loaders know them. The one
+/// image is `jpg` or `png`, and the integers of the column `label` are `cls`. Empty if there is nothing to rename.
 absl::StatusOr<std::vector<FieldChoice>> NamesForLoaders(const Index& index);
 
-/// A sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
+/// Is a sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
 struct PackedSample {
   SampleShape shape;
   std::vector<IndexedField> stored;  // all but the first fields, which are inline: their values are in the shape
@@ -46,10 +47,11 @@ struct PackedSample {
                          // and none is an image that is changed
 };
 
-/// Whether a field, as it is packed, holds an image.
+/// Returns true if a field, as it is packed, holds an image.
 bool IsPackedImage(const FieldShape& field);
 
-/// InvalidArgument if the class is not in the map, the sample has none of the fields, or two get one name.
+/// Returns InvalidArgument if the class is not in the map, if the sample does not have any of the fields, or if two
+/// fields get one name.
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out);
 
 }  // namespace millrace

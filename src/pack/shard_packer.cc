@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// Whether an object is not there any more, or is another one by now.
+// Returns true if an object is not there any more, or is another one by now.
 absl::StatusOr<bool> Differs(const Dataset& source, const IndexedObject& object) {
   const absl::StatusOr<ObjectInfo> info = HeadBlocking(source.store(), source.StoreKey(object.key));
   if (info.ok()) return info->size != object.size || info->etag != object.etag;
@@ -30,7 +30,7 @@ absl::Status NotFoundBack(std::string_view key) {
       "sample '{}': readers of the shard would not find it by its key and fields; please report this", key));
 }
 
-// Of a sample that the format cannot hold, which only its values have told.
+// Adds the remedy to the error of a sample that the format cannot hold; only its values have shown that.
 absl::Status WithRemedy(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return status;
   return absl::InvalidArgumentError(fmt::format(
@@ -39,7 +39,7 @@ absl::Status WithRemedy(const absl::Status& status) {
       ToStd(status.message())));
 }
 
-// What readers of a shard must find of a sample; where the format keeps no names, only how many fields.
+// The fields that readers of a shard must find in a sample. If the format keeps no names, only their number counts.
 template <typename Field>
 uint64_t HashNames(std::string_view key, const std::vector<Field>& fields, bool keeps_names) {
   std::vector<std::string_view> names;
@@ -147,7 +147,7 @@ absl::StatusOr<std::optional<ObjectInfo>> ShardPacker::Commit(uint64_t shard, co
   if (!in_progress) return std::nullopt;
   const auto adopt = [&] { return work_.destination.Adopt(shard, static_cast<uint64_t>(emitted_), digest_.Digest()); };
   if (!stale_etag.empty()) {
-    // It may be of another run at the same job, which is about to write its fragment: with these bytes it is not
+    // It may belong to another run at the same job, which is about to write its fragment. With these bytes it is not
     // replaced, since an index may have its ETag by now.
     absl::StatusOr<ObjectInfo> there = adopt();
     if (there.ok() || !absl::IsAlreadyExists(there.status())) return there;
@@ -199,7 +199,7 @@ absl::Status ShardPacker::AddPart(const SampleReader::Part& part, ShardEncoder::
   return packed_.is_exact ? AddStored(part, out) : AddConverted(part, out);
 }
 
-// What the scanner has to find, from here on.
+// Sets the samples that the scanner has to find from here on.
 absl::Status ShardPacker::Expect(ShardEncoder::Sink out) {
   expected_.push_back(HashNames(packed_.shape.key, packed_.shape.fields, encoder_->KeepsNames()));
   return encoder_->BeginSample(packed_.shape, out);
@@ -228,7 +228,8 @@ absl::Status ShardPacker::AddStored(const SampleReader::Part& part, ShardEncoder
   return absl::OkStatus();
 }
 
-// With skip_bad, what is called an image must begin as one. `bytes` are those from `offset` on of a value of `length`.
+// With skip_bad, a field that is called an image must begin as one. `bytes` are those from `offset` on of a value of
+// `length`.
 absl::Status ShardPacker::LookAtImage(const FieldShape& field, uint64_t length, uint64_t offset, ByteSpan bytes) {
   constexpr uint64_t kBegin = 16;
   if (!work_.skip_bad || !IsPackedImage(field)) return absl::OkStatus();
@@ -294,7 +295,8 @@ absl::Status ShardPacker::AddConverted(const SampleReader::Part& part, ShardEnco
   return absl::OkStatus();
 }
 
-// As AddPart, but writes nothing; what cannot be converted, or what the format cannot hold, is bad.
+// Does the work of AddPart, but writes nothing. A part that cannot be converted, or that the format cannot hold, is
+// bad.
 absl::Status ShardPacker::CheckPart(const SampleReader::Part& part, Bad* bad) {
   if (bad->contains(part.position)) return absl::OkStatus();  // a later part of it
   const auto nowhere = [](ByteSpan) { return absl::OkStatus(); };
@@ -359,8 +361,8 @@ std::string ShardPacker::UriOf(uint32_t object) const {
   return work_.source.store().Uri(work_.source.StoreKey(found.key));
 }
 
-// Whether an object is gone or replaced, and not the source as a whole or a part of it: a folder that was unmounted, a
-// bucket that was deleted, a class that was made again. Then those around it are, too.
+// Returns true if an object is gone or replaced. Returns false if the source as a whole, or a part of it, is gone: a
+// folder was unmounted, a bucket was deleted, a class was made again. Then the objects around it are gone, too.
 absl::StatusOr<bool> ShardPacker::IsGoneOrChanged(uint32_t object) {
   constexpr uint32_t kAround = 4;                       // on each side
   const millrace::Index& index = work_.source.index();  // not the function of that name
@@ -387,8 +389,8 @@ absl::StatusOr<bool> ShardPacker::IsGoneOrChanged(uint32_t object) {
   }
   if (2 * intact > around) return true;
   return absl::FailedPreconditionError(
-      fmt::format("{}: is gone or was replaced, and so are {} of the {} objects around it: that is no bad sample; see "
-                  "whether all of the source is there, or index it again: millrace index {}",
+      fmt::format("{}: is gone or was replaced, and so are {} of the {} objects around it: this is not a bad sample. "
+                  "Check if all of the source is there, or index it again: millrace index {}",
                   UriOf(object), around - intact, around, work_.source.uri()));
 }
 

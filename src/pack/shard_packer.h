@@ -27,7 +27,7 @@
 
 namespace millrace {
 
-/// The state that all shards of one pack share. Immutable; outlives the packers.
+/// Has the state that all shards of one pack share. Immutable; outlives the packers.
 struct PackWork {
   const Dataset& source;
   const SampleOrder& order;
@@ -44,8 +44,8 @@ struct PackWork {
 /// Blocking; not thread-safe, but several of them may work side by side.
 class ShardPacker {
  public:
-  /// Bytes of shards that were written; taken back (negative) when a shard has to be written again. May be called at
-  /// any rate.
+  /// Gets the bytes of shards that were written; they are taken back (negative) when a shard has to be written again.
+  /// May be called at any rate.
   using Progress = std::function<void(int64_t bytes)>;
 
   /// Takes its buffers out of `memory`, which belongs to it alone; what it holds besides: packers.cc. The bytes of a
@@ -54,12 +54,12 @@ class ShardPacker {
               std::stop_token stop)
       : work_(work), memory_(memory), turns_(turns), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
-  /// Nothing if another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
-  /// longer those of the index, without an image in a field that is called one (by its first bytes), not of the type
-  /// that the data set tells, or that the format cannot hold are left out: when the first one is met, the rest of the
-  /// shard is read for others, and then the shard is written without them. A source that is gone as a whole, or cannot
-  /// be read, is an error with skip_bad, too. No sample moves to another shard because of that. The samples that are
-  /// left out are appended to `skipped`.
+  /// Writes nothing if another run has completed the shard meanwhile. With skip_bad, bad samples are left out. A sample
+  /// is bad if it is damaged, gone, or no longer that of the index. It is bad if a field that is called an image does
+  /// not begin as one. It is also bad if it is not of the type that the data set states, or if the format cannot hold
+  /// it. When the first bad sample is met, the rest of the shard is read for others, and then the shard is written
+  /// without them. A source that is gone as a whole, or cannot be read, is an error with skip_bad, too. No sample moves
+  /// to another shard because of that. The samples that are left out are appended to `skipped`.
   absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
 
  private:
@@ -96,7 +96,7 @@ class ShardPacker {
   const Progress progress_;
   const std::stop_token stop_;
 
-  // Of the shard that is being written.
+  // This is the encoder of the shard that is being written.
   std::unique_ptr<ShardEncoder> encoder_;
   std::unique_ptr<ShardScanner> scanner_;
   std::unique_ptr<ObjectWriter> out_;

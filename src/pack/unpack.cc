@@ -46,7 +46,7 @@ constexpr uint64_t kMaxReasonBytes = 1 << 16;
 constexpr uint64_t kMaxGrowth = 1000;
 constexpr uint64_t kAnyGrowth = 64 << 20;   // bytes that any stream may decompress to
 constexpr uint64_t kSpaceEvery = 64 << 20;  // decompressed bytes from one look at the free space to the next
-// As SampleObjects has them.
+// These are the numbers of SampleObjects.
 constexpr uint64_t kMostOthers = 4;       // beside each shard
 constexpr uint64_t kMostListed = 16'000;  // others, until shards come
 constexpr uint64_t kFreeShare = 20;       // one twentieth of the file system stays free
@@ -62,7 +62,7 @@ bool IsParquet(std::string_view key) {
   return key.ends_with(kParquetSuffix);
 }
 
-// What is called so when it is unpacked; "" for what is plain already.
+// The name of the unpacked file; "" for a file that is not compressed.
 std::string PlainName(std::string_view key) {
   if (IsParquet(key)) return std::string(key);
   const std::string plain(CompressedShard(key));
@@ -72,7 +72,7 @@ std::string PlainName(std::string_view key) {
   return end.starts_with(".t") && ShardKind(plain) != DataKind::kTar ? plain + ".tar" : plain;
 }
 
-// Where it is said, in the scratch folder, that a Parquet file has been made into shards, all of them.
+// The name of the file in the scratch folder that says that a Parquet file has been made into shards, all of them.
 std::string MarkOf(const std::string& key) {
   const size_t name = key.rfind('/') + 1;  // 0 without a slash
   return fmt::format("{}.{}.done", key.substr(0, name), key.substr(name));
@@ -96,7 +96,7 @@ std::string ParquetOfShard(std::string_view plain) {
   return dot != std::string_view::npos && IsParquet(plain.substr(0, dot)) ? std::string(plain.substr(0, dot)) : "";
 }
 
-// Where it is said why a shard that is there is not whole.
+// The name of the file that says why a shard is not whole.
 std::string DamageOf(const std::string& plain) {
   const size_t name = plain.rfind('/') + 1;
   return fmt::format("{}.{}.damage", plain.substr(0, name), plain.substr(name));
@@ -132,7 +132,7 @@ class Finder {
   }
 
   absl::StatusOr<std::optional<CompressedShards>> Finish() {
-    // Beside tar shards, Parquet files only describe them, as img2dataset has it; and an index.json is not that of MDS.
+    // Parquet files beside tar shards only describe these, as img2dataset has it; and an index.json is not that of MDS.
     if (tar_) {
       const auto describes = [](const ObjectInfo& object) {
         return IsParquet(object.key) || object.key.ends_with(kMdsIndexName);
@@ -289,7 +289,8 @@ class Unpacker {
     return out->Commit().status();
   }
 
-  // By an earlier run. What that kept of a damaged shard is as good as nothing where damage is an error now.
+  // Returns true if an earlier run has unpacked it. If damage is an error in this run, the kept part of a damaged shard
+  // does not count.
   absl::StatusOr<bool> IsDone(size_t number, const std::string& key, const std::string& plain) {
     if (IsParquet(key)) return HasParquetShards(TargetOf(key));
     const auto there = HeadBlocking(*scratch_.store, scratch_.Key(plain), stop_.get_token());
@@ -341,7 +342,7 @@ class Unpacker {
     return out->Commit().status();
   }
 
-  // What became of a compressed stream.
+  // The result of a compressed stream.
   struct Stream {
     absl::Status damage;   // of the stream; the store and the disk are well
     uint64_t written = 0;  // bytes

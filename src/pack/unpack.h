@@ -28,9 +28,9 @@ struct CompressedShards {
   SkippedObjects skipped;           // what lies beside them, and holds no samples
 };
 
-/// Looks for them. nullopt if the first sample is not in such a shard, or if there are none. Documents (IsDocument)
-/// and side files (IsCompanion) that lie beside them are passed over. InvalidArgument, with the names, for other
-/// samples that lie beside them, for compressions other than gzip and zstd, and for keys that no folder can hold.
+/// Looks for them. Returns nullopt if the first sample is not in such a shard, or if there are none. Documents
+/// (IsDocument) and side files (IsCompanion) that lie beside them are passed over. InvalidArgument, with the names, for
+/// other samples that lie beside them, for compressions other than gzip and zstd, and for keys that no folder can hold.
 /// Errors of the store.
 absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const DatasetPlace& data,
                                                                      const std::stop_token& stop);
@@ -41,7 +41,7 @@ struct UnpackOptions {
   std::stop_token stop;
 };
 
-/// A shard that was unpacked partly, or not at all.
+/// Names a shard that was unpacked partly, or not at all.
 struct UnpackDamage {
   std::string uri;
   std::string key;    // below the data's URI
@@ -49,18 +49,19 @@ struct UnpackDamage {
   std::string why;    // and what is kept
 };
 
-/// Writes their contents below `scratch`, which is a folder, under their names without the ending of the compression;
-/// those that are there already, from a run that was ended, are kept: a scratch folder must belong to the `id`, and be
-/// used by one process at a time (scratch_folder.h). Reads in parallel, and verifies by the checksums of the store and
-/// of the compressed streams (DataLoss). With skip_bad, of a stream that is cut short all is kept that came before, and
-/// of a damaged one the members or frames before the damaged one: which bytes these are depends on nothing else. They
-/// are returned, in the order of keys. A stream that decompresses to more than 1,000 times its size, and 64 MiB, is
-/// damage of which nothing is kept. ResourceExhausted before the disk is full: a twentieth stays free. Memory: out of
-/// the runtime's budget; beyond it only the window of one stream of zstd, up to 128 MiB, if the budget is smaller.
+/// Writes their contents below `scratch`, which is a folder, under their names without the ending of the compression.
+/// Files that an earlier run has left there are kept. So a scratch folder must belong to the `id`, and be used by one
+/// process at a time (scratch_folder.h). Reads in parallel, and verifies by the checksums of the store and of the
+/// compressed streams (DataLoss). With skip_bad, a truncated stream keeps all bytes before its end, and a damaged one
+/// keeps the members or frames before the damaged one: these bytes depend on nothing else. The damaged ones are
+/// returned, in the order of keys. A stream that decompresses to more than 1,000 times its size, and to more than 64
+/// MiB, is damage of which nothing is kept. ResourceExhausted before the disk is full: a twentieth stays free. Memory:
+/// out of the runtime's budget. If the budget is smaller than the window of one stream of zstd, up to 128 MiB, that
+/// window comes on top.
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
 
-/// Names of classes in the Parquet files that Unpack has made into shards: those in which all files agree.
+/// Returns the names of classes in the Parquet files that Unpack has made into shards: those in which all files agree.
 ColumnClasses ClassesOfUnpacked(const Location& data, const CompressedShards& shards, const Location& scratch);
 
 /// Translates messages about the scratch folder to the objects of the data set.
@@ -68,7 +69,7 @@ class UnpackedNames {
  public:
   UnpackedNames(const DatasetPlace& data, const CompressedShards& shards, std::string scratch_path);
 
-  /// The message with the URI of the object for the path of what was unpacked of it.
+  /// Returns the message with the URI of the object for the path of what was unpacked of it.
   std::string Translate(std::string_view message) const;
 
  private:

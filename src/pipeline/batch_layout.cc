@@ -91,6 +91,20 @@ void Shorten(Batch* batch, uint64_t rows) {
   batch->size = rows;
 }
 
+void CopyRows(Batch&& from, uint64_t rows, Batch* to, uint64_t at) {
+  if (rows == 0) return;
+  for (size_t i = 0; i < to->arrays.size(); ++i) {
+    const uint64_t row_bytes = to->arrays[i].bytes.size() / to->size;
+    std::memcpy(to->arrays[i].bytes.data() + at * row_bytes, from.arrays[i].bytes.data(), rows * row_bytes);
+  }
+  const auto move = [&](std::vector<std::string>& texts, std::vector<std::string>* into) {
+    std::move(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(rows),
+              into->begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  for (size_t i = 0; i < to->values.size(); ++i) move(from.values[i].rows, &to->values[i].rows);
+  move(from.keys, &to->keys);
+}
+
 absl::Status CheckShape(const std::vector<BatchShape>& declared, const Batch& batch) {
   if (batch.shape >= declared.size()) {
     return absl::InternalError(

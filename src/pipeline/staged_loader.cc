@@ -1,12 +1,12 @@
 #include "pipeline/staged_loader.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <exception>
+#include <iterator>
 #include <utility>
 
+#include "pipeline/batch_layout.h"
 #include "pipeline/loader_facts.h"
 
 namespace millrace {
@@ -14,13 +14,6 @@ namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::string_view kRemedy = StagedDataset::kRemedy;
-
-ChosenSizes SizesOf(const LoaderOptions& options) {
-  return {
-      .extent = options.extent.value_or(0), .window = options.window.value_or(0), .lanes = options.lanes.value_or(0)};
-}
 
 void AddCache(const CacheReport& of, std::optional<CacheReport>* to) {
   if (!*to) {
@@ -40,124 +33,38 @@ void AddWaits(const LoaderReport& of, LoaderReport* to) {
   to->cache->kept = of.cache->kept;
 }
 
-// The way that shards are read to be indexed, so that they are in the cache when their samples are delivered.
-std::shared_ptr<CachedStore> CacheAround(StagedDataset& data, const LoaderOptions& options) {
-  if (options.cache == nullptr || data.store().traits().is_memory()) return nullptr;
-  return std::make_shared<CachedStore>(data.store(), *options.cache);
+std::chrono::nanoseconds LeftUntil(Clock::time_point deadline) {
+  return std::max<std::chrono::nanoseconds>(deadline - Clock::now(), std::chrono::nanoseconds::zero());
 }
 
-// The first stage from `stage` on that has samples.
-struct FoundStage {
-  uint64_t stage = 0;
-  std::unique_ptr<Dataset> dataset;
-};
-absl::StatusOr<FoundStage> FindStage(StagedDataset& data, const Stages& stages, const LoaderOptions& options,
-                                     uint64_t stage) {
-  FoundStage found{.stage = stage, .dataset = nullptr};
-  for (; found.stage < stages.size(); ++found.stage) {
-    ASSIGN_OR_RETURN(found.dataset, data.OpenSome(stages.ShardsOf(found.stage)));
-    if (found.dataset->index().size() > 0) {
-      LoaderOptions checked = options;
-      checked.start.reset();
-      RETURN_IF_ERROR(CheckSamples(*found.dataset, std::move(checked), data.stop()));
-      return found;
-    }
-    found.dataset = nullptr;
-  }
-  if (found.stage > stages.size()) {
-    ASSIGN_OR_RETURN(found.dataset, data.OpenAll());
-  }
-  return found;
-}
-
-absl::Status CheckOptions(const LoaderOptions& options) {
-  const auto refused = [](std::string_view what) {
-    return absl::InvalidArgumentError(fmt::format("{} needs the whole index; {}", what, kRemedy));
-  };
-  if (options.mix) return refused("a mix");
-  if (options.last == LastBatch::kDrop) return refused("to drop the last batch (drop)");
-  if (options.last == LastBatch::kWrap) return refused("to fill the last batch from the epoch's start (wrap)");
-  const Batching batching{.samples = UINT64_MAX,
-                          .batch = options.batch,
-                          .rank = options.rank,
-                          .world = options.world,
-                          .last = options.last};
-  return batching.Check();
-}
-
-// In the first epoch, samples have no numbers, and a loader delivers one stage.
-LoaderOptions OptionsOf(const LoaderOptions& staged, uint64_t epoch, uint64_t before) {
-  LoaderOptions options = staged;
-  options.keyed_by_place = true;
-  options.numbered = epoch > 0;
-  options.memory_bytes = epoch > 0 ? staged.memory_bytes / 4 * 3 : staged.memory_bytes / 8 * 3;
-  options.start.reset();
-  if (epoch > 0) return options;
-  options.epochs = 1;
-  options.rank = (staged.rank + staged.world - before % staged.world) % staged.world;
-  return options;
+// Moves the samples of `from` to the end of `to`.
+void Append(Batch from, Batch* to) {
+  to->value_bytes += from.value_bytes;
+  to->digest += from.digest;
+  to->odd_images += from.odd_images;
+  std::move(from.quarantined.begin(), from.quarantined.end(), std::back_inserter(to->quarantined));
+  const uint64_t rows = from.valid;
+  CopyRows(std::move(from), rows, to, to->valid);
+  to->valid += rows;
 }
 
 }  // namespace
-
-// ---- Before it begins
-
-absl::StatusOr<Position> SettleStaged(const StagedDataset& data, const LoaderOptions& options) {
-  RETURN_IF_ERROR(Annotate(CheckOptions(options), data.uri()));
-  const uint64_t fingerprint =
-      StagedFingerprint(data.listing_fingerprint(), options.shuffle, SizesOf(options), options.seed);
-  if (!options.start) return Position{0, 0, fingerprint, Position::Stage{}};
-  const Position& start = *options.start;
-  if (!start.stage || start.fingerprint != fingerprint) {
-    return absl::FailedPreconditionError(
-        fmt::format("{}: the position {} belongs to another order: the listing (names, sizes, ETags), the seed, the "
-                    "shuffle or the start are not those of the run that wrote it (here {:016x})",
-                    data.uri(), start.ToString(), fingerprint));
-  }
-  const uint64_t stages = data.StagesOf(options.seed).size();
-  const bool misplaced = start.epoch == 0 ? start.stage->number >= stages : start.stage->number > 0;
-  if (misplaced || start.stage->before > Plan::kMaxSamples) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}: the position {} lies in a stage that does not exist; there are {}", data.uri(), start.ToString(), stages));
-  }
-  return start;
-}
-
-absl::StatusOr<StagedFacts> DescribeStaged(StagedDataset& data, const LoaderOptions& options) {
-  StagedFacts facts;
-  ASSIGN_OR_RETURN(facts.start, SettleStaged(data, options));
-  const std::shared_ptr<CachedStore> cached = CacheAround(data, options);
-  data.ReadThrough(cached);
-  const Stages stages = data.StagesOf(options.seed);
-  facts.asked = facts.start.epoch > 0 ? stages.size() + 1 : facts.start.stage->number;
-  absl::StatusOr<FoundStage> found = FindStage(data, stages, options, facts.asked);
-  // The shapes are those of any samples.
-  if (found.ok() && found->dataset == nullptr) found = FindStage(data, stages, options, stages.size() + 1);
-  data.ReadThrough(nullptr);
-  RETURN_IF_ERROR(found.status());
-  if (cached != nullptr) facts.cache = cached->report();
-  const bool in_stages = found->stage < stages.size();
-  ASSIGN_OR_RETURN(const LoaderFacts described,
-                   DescribeLoader(*found->dataset, OptionsOf(options, in_stages ? 0 : 1, 0)));
-  facts.shapes = described.shapes;
-  facts.stage = found->stage;
-  facts.samples = found->dataset->index().size();
-  facts.bytes = in_stages ? data.BytesOf(stages.ShardsOf(found->stage)) : data.total_bytes();
-  facts.dataset = std::move(found->dataset);
-  return facts;
-}
 
 StagedLoader::StagedLoader(Runtime& runtime, std::unique_ptr<StagedDataset> data, LoaderOptions options,
                            StagedFacts facts)
     : runtime_(runtime),
       options_(std::move(options)),
       data_(std::move(data)),
+      again_(data_->Again()),
       stages_(data_->StagesOf(options_.seed)),
       shapes_(std::move(facts.shapes)),
       start_(facts.start),
-      completes_index_(options_.epochs != 1 || start_.epoch > 0 || start_.stage->number == 0),
+      origin_(start_.epoch > 0 ? 0 : start_.stage->before + start_.consumed),
       cached_(CacheAround(*data_, options_)),
-      entry_{.before = start_.stage->before, .start = start_} {
+      entry_{.before = start_.stage->before, .start = start_},
+      // Otherwise shards of stages before the first one would be read for nothing else.
+      opener_(*data_, stages_, options_,
+              /*completes_index=*/options_.epochs != 1 || start_.epoch > 0 || start_.stage->number == 0) {
   report_.part_samples.resize(1);
   report_.position = start_;
   report_.cache = facts.cache;
@@ -181,218 +88,319 @@ absl::StatusOr<std::unique_ptr<StagedLoader>> StagedLoader::Create(Runtime& runt
 }
 
 StagedLoader::~StagedLoader() {
-  if (!ended_) stop_.request_stop();  // else the index of what was read is completed
-  {
-    const Lock lock(mutex_);
-    stopping_ = true;
-    changed_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
+  if (ended_) opener_.Complete();
 }
 
-// ---- Opening
-
 absl::Status StagedLoader::Begin(const StagedFacts& facts) {
-  uint64_t first = start_.epoch > 0 ? stages_.size() + 1 : start_.stage->number;
-  const bool is_open = facts.asked == first && (facts.stage < stages_.size()) == (start_.epoch == 0);
-  if (is_open) {
-    next_ = Opened{.stage = facts.stage, .dataset = facts.dataset};
+  const uint64_t first = start_.epoch > 0 ? stages_.size() + 1 : start_.stage->number;
+  if (facts.asked == first && (facts.stage < stages_.size()) == (start_.epoch == 0)) {
+    next_ = OpenedStage{.stage = facts.stage, .dataset = facts.dataset};
     RETURN_IF_ERROR(Enter());
-    if (!in_stages()) return absl::OkStatus();
-    first = stage_ + 1;
+    if (in_stages()) opener_.Start(stage_ + 1, nullptr);
+    return absl::OkStatus();
   }
-  data_->Continue(stop_.get_token());
-  thread_ = std::thread([this, first, is_open] { OpenAhead(first, /*begins=*/!is_open); });
-  pthread_setname_np(thread_.native_handle(), "stages");
+  opener_.Start(first, [this, at = entry_](const Dataset& dataset) { return MakeLoader(dataset, at); });
   return absl::OkStatus();
 }
 
-absl::StatusOr<StagedLoader::Opened> StagedLoader::OpenStage(uint64_t* stage, bool begins) const {
-  try {
-    ASSIGN_OR_RETURN(FoundStage found, FindStage(*data_, stages_, options_, *stage));
-    *stage = found.stage + 1;
-    Opened opened{.stage = found.stage, .dataset = std::move(found.dataset)};
-    // Samples are fetched before the consumer asks. If this fails, the consumer tries again, and says why.
-    if (begins && opened.dataset != nullptr) {
-      if (auto loader = MakeLoader(*opened.dataset, entry_); loader.ok()) opened.loader = *std::move(loader);
-    }
-    return opened;
-  } catch (const std::exception& error) {  // memory is exhausted; this thread must not end the process
-    return absl::ResourceExhaustedError(fmt::format("opening a stage failed: {}", error.what()));
-  }
-}
-
-void StagedLoader::OpenAhead(uint64_t stage, bool begins) {
-  for (;; begins = false) {
-    absl::StatusOr<Opened> opened = OpenStage(&stage, begins);
-    const bool last = !opened.ok() || opened->stage > stages_.size();
-    const bool none = opened.ok() && opened->dataset == nullptr;
-    Lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopping_ || !opened_; });
-    if (stopping_) return;
-    opened_ = std::move(opened);
-    changed_.notify_all();
-    if (last) return;
-    // One stage ahead, and the whole as soon as all stages have been opened.
-    if (none) {
-      if (!completes_index_ || (options_.epochs == 1 && !data_->keeps_parts())) return;
-      continue;
-    }
-    changed_.wait(lock, [this] { return stopping_ || !opened_; });
-    if (stopping_) return;
-  }
-}
-
-absl::StatusOr<StagedLoader::Opened> StagedLoader::Take() {
-  Lock lock(mutex_);
-  ledger_.Begin(Clock::now());
-  changed_.wait(lock, [this] { return opened_.has_value(); });
-  ledger_.Charge(StallCause::kIndex, Clock::now());
-  absl::StatusOr<Opened> opened = *std::move(opened_);
-  opened_.reset();
-  changed_.notify_all();
-  return opened;
-}
-
 absl::StatusOr<std::unique_ptr<Loader>> StagedLoader::MakeLoader(const Dataset& dataset, const Entry& at) const {
-  LoaderOptions options = OptionsOf(options_, at.start.epoch, at.before);
+  LoaderOptions options = StageOptions(options_, at.start.epoch, at.before);
+  if (at.start.epoch == 0 && at.start.consumed == 0) options.begun = InStep(at.before);
   ASSIGN_OR_RETURN(const LoaderFacts facts, DescribeLoader(dataset, options));
   if (facts.shapes != shapes_) {
-    return absl::FailedPreconditionError(fmt::format(
-        "{}: samples of a later stage have other fields than those of the first one; {}", data_->uri(), kRemedy));
+    return absl::FailedPreconditionError(
+        fmt::format("{}: samples of a later stage have other fields than those of the first one; {}", data_->uri(),
+                    StagedDataset::kRemedy));
   }
   options.start = Position{at.start.epoch, at.start.consumed, facts.start.fingerprint};
   return Loader::Create(runtime_, dataset, std::move(options));
 }
 
-// Begins to read what was taken from the thread. If there is too little memory, it can be called again.
-absl::Status StagedLoader::Enter() {
-  if (next_->loader == nullptr) {
-    absl::StatusOr<std::unique_ptr<Loader>> loader = MakeLoader(*next_->dataset, entry_);
-    if (!loader.ok() && entered_) return Annotate(loader.status(), fmt::format("in a later stage ({})", kRemedy));
-    RETURN_IF_ERROR(loader.status());
-    next_->loader = *std::move(loader);
-  }
-  entered_ = true;
-  stage_ = next_->stage;
-  before_ = entry_.before;
-  dataset_ = std::move(next_->dataset);
-  const Lock lock(mutex_);
-  loader_ = std::move(next_->loader);
-  next_.reset();
-  if (!in_stages()) samples_per_epoch_ = dataset_->index().size();
-  return absl::OkStatus();
-}
+// ---- A stage and the next one
 
-// Waits for what the thread opens next, and turns to it.
-absl::Status StagedLoader::EnterNext() {
-  if (!next_) {
-    ASSIGN_OR_RETURN(Opened opened, Take());
-    if (opened.dataset == nullptr) {  // the first epoch has no more samples
-      entry_ = {.before = 0, .start = At(1, 0, 0, 0)};
-      ended_ = options_.epochs == 1;
-      return absl::OkStatus();
-    }
-    next_ = std::move(opened);
-  }
-  return Enter();
-}
-
-void StagedLoader::Leave() {
-  std::unique_ptr<Loader> ended;
-  {
-    const Lock lock(mutex_);
-    ended = std::move(loader_);
-    AddWaits(ended->report(), &report_);
-  }
-  ended.reset();
-  dataset_.reset();
-}
-
-// ---- Delivering
-
-bool StagedLoader::WaitOpened(Clock::time_point deadline) {
-  Lock lock(mutex_);
-  ledger_.Begin(Clock::now());
-  const bool ready = changed_.wait_until(lock, deadline, [this] { return opened_.has_value(); });
-  ledger_.Charge(StallCause::kIndex, Clock::now());
-  return ready;
-}
-
-bool StagedLoader::WaitReady(std::chrono::nanoseconds limit) {
-  const auto deadline = Clock::now() + limit;
-  while (loader_ == nullptr && failed_.ok() && !ended_) {
-    if (!next_ && !WaitOpened(deadline)) return false;
-    const absl::Status entered = EnterNext();
-    if (absl::IsResourceExhausted(entered)) return true;  // Next tries again
-    failed_ = entered;
-  }
-  if (!failed_.ok() || ended_) return true;
-  if (!pulled_) {
-    if (!loader_->WaitReady(std::max(deadline - Clock::now(), Clock::duration::zero()))) return false;
-    pulled_ = loader_->Next();
-  }
-  const bool turns = in_stages() && pulled_->ok() && (*pulled_)->has_value() && (**pulled_)->last_of_epoch;
-  return !turns || WaitOpened(deadline);
-}
-
-// Completes what a batch of a stage says, and turns to the next stage after its last one. If that cannot be opened,
-// this batch is the last one.
-void StagedLoader::FinishBatch(Batch* batch) {
-  if (!in_stages()) {
-    batch->position = At(batch->position.epoch, batch->position.consumed, 0, 0);
-    return;
-  }
-  if (!batch->last_of_epoch) {
-    batch->position = At(0, batch->position.consumed, stage_, before_);
-    return;
-  }
-  const uint64_t after = before_ + dataset_->index().size();
-  absl::StatusOr<Opened> next = Take();
-  Leave();
-  if (next.ok() && next->dataset == nullptr) {
-    batch->position = At(1, 0, 0, 0);
-    entry_ = {.before = 0, .start = batch->position};
-    stage_ = stages_.size();
-    ended_ = options_.epochs == 1;
-    return;
-  }
-  batch->last_of_epoch = false;
-  batch->position = At(0, 0, next.ok() ? next->stage : stage_ + 1, after);
-  entry_ = {.before = after, .start = batch->position};
-  if (!next.ok()) {
-    failed_ = next.status();
-    return;
-  }
-  next_ = *std::move(next);
-  failed_ = Enter();
-  if (absl::IsResourceExhausted(failed_)) failed_ = absl::OkStatus();  // the next call tries again
-}
-
-absl::StatusOr<std::optional<Batch>> StagedLoader::Next() {
-  if (!failed_.ok()) return failed_;
-  if (ended_) return std::nullopt;
+bool StagedLoader::WaitOpened(Time deadline) {
+  if (next_) return true;
   {
     const Lock lock(mutex_);
     ledger_.Begin(Clock::now());
   }
-  while (loader_ == nullptr) {
-    absl::Status entered = EnterNext();
-    if (!entered.ok()) {
-      if (!absl::IsResourceExhausted(entered)) failed_ = entered;
-      return entered;
-    }
-    if (ended_) return std::nullopt;
+  const bool ready = opener_.Wait(deadline);
+  const Lock lock(mutex_);
+  ledger_.Charge(StallCause::kIndex, Clock::now());
+  return ready;
+}
+
+void StagedLoader::TakeNext() {
+  if (!next_) next_ = opener_.Take();
+}
+
+// Begins to read an opened stage. If there is too little memory, it can be called again.
+absl::Status StagedLoader::Enter() {
+  OpenedStage& next = **next_;
+  if (next.loader == nullptr) {
+    absl::StatusOr<std::unique_ptr<Loader>> loader = MakeLoader(*next.dataset, entry_);
+    if (!loader.ok() && entered_)
+      return Annotate(loader.status(), fmt::format("in a later stage ({})", StagedDataset::kRemedy));
+    RETURN_IF_ERROR(loader.status());
+    next.loader = *std::move(loader);
   }
-  if (!pulled_) pulled_ = loader_->Next();
+  entered_ = true;
+  tried_early_ = false;
+  stage_ = next.stage;
+  before_ = entry_.before;
+  dataset_ = std::move(next.dataset);
+  const Lock lock(mutex_);
+  loader_ = std::move(next.loader);
+  next_.reset();
+  if (!in_stages()) samples_per_epoch_ = stage_samples();
+  return absl::OkStatus();
+}
+
+void StagedLoader::EnterNext() {
+  TakeNext();
+  if (!next_->ok()) return Fail(next_->status());
+  const OpenedStage& next = **next_;
+  if (next.dataset == nullptr) {
+    next_.reset();
+    return EndStages();
+  }
+  if (drops_ && next.stage < stages_.size()) return next_.reset();
+  if (const absl::Status entered = Enter(); !entered.ok()) Fail(entered);
+}
+
+// Ends a stage. Its data set stays until the next one is entered.
+void StagedLoader::Leave() {
+  const uint64_t after = before_ + stage_samples();
+  entry_ = {.before = after, .start = At(0, 0, stage_ + 1, after)};
+  std::unique_ptr<Loader> ended;
+  const Lock lock(mutex_);
+  ended = std::move(loader_);
+  AddWaits(ended->report(), &report_);
+}
+
+// Fetches samples of the next stage while the last batches of this one are delivered, which has `left` samples: few
+// enough to be in memory by now.
+void StagedLoader::BeginNextEarly(uint64_t left) {
+  const double bytes = static_cast<double>(left / options_.world) * dataset_->index().mean_span_bytes();
+  if (tried_early_ || bytes > static_cast<double>(options_.memory_bytes / 8)) return;
+  if (options_.memory_bytes > runtime_.memory().limit() / 2) return;  // indexing needs the room
+  if (!next_ && !opener_.ready()) return;
+  tried_early_ = true;
+  TakeNext();
+  if (!next_->ok() || (*next_)->dataset == nullptr) return;
+  const uint64_t before = before_ + stage_samples();
+  auto loader = MakeLoader(*(*next_)->dataset, {.before = before, .start = At(0, 0, (*next_)->stage, before)});
+  if (loader.ok()) (*next_)->loader = *std::move(loader);  // else Enter tries again, and says why
+}
+
+// ---- Delivering
+
+// Returns true if there is something for Next.
+bool StagedLoader::Advance(Time deadline) {
+  while (!ready_) {
+    if (at_end_) {
+      if (!FillLast(deadline)) return false;
+    } else if (loader_ == nullptr) {
+      if (!WaitOpened(deadline)) return false;
+      EnterNext();
+    } else {
+      if (!pulled_) {
+        if (!loader_->WaitReady(LeftUntil(deadline))) return false;
+        pulled_ = loader_->Next();
+      }
+      if (NeedsNext()) {
+        if (!WaitOpened(deadline)) return false;
+        TakeNext();
+      }
+      Receive();
+    }
+  }
+  return true;
+}
+
+// Returns true if the pulled batch cannot be delivered before it is known whether there is a next stage.
+bool StagedLoader::NeedsNext() const {
+  if (!in_stages() || !pulled_->ok() || !(*pulled_)->has_value()) return false;
+  const Batch& batch = ***pulled_;
+  if (batch.last_of_epoch) return InStep(before_ + stage_samples()) == 0;
+  return options_.last == LastBatch::kDrop && stage_samples() - batch.position.consumed < step();
+}
+
+// Returns true if the step is full, and no later one is, after which this stage has `left` samples.
+bool StagedLoader::IsLastFull(uint64_t left) const {
+  if (options_.last != LastBatch::kDrop || left >= step() || !next_->ok()) return false;
+  return left + ((*next_)->dataset == nullptr ? 0 : (*next_)->reach) < step();
+}
+
+void StagedLoader::Receive() {
   Pulled pulled = *std::move(pulled_);
   pulled_.reset();
-  if (!pulled.ok() || !*pulled) return pulled;
-  FinishBatch(&**pulled);
+  if (!pulled.ok()) return Fail(pulled.status());
+  if (!*pulled) {
+    ended_ = true;
+    ready_ = Pulled(std::nullopt);
+    return;
+  }
+  Batch batch = **std::move(pulled);
+  if (in_stages()) return ReceiveOfStage(std::move(batch));
+  batch.position = At(batch.position.epoch, batch.position.consumed, 0, 0);
+  ready_ = Pulled(std::move(batch));
+}
+
+void StagedLoader::ReceiveOfStage(Batch batch) {
+  const bool ends = batch.last_of_epoch;
+  const uint64_t after = ends ? stage_samples() : batch.position.consumed;
+  if (begun_) {
+    Batch whole = *std::move(begun_);
+    begun_.reset();
+    Append(std::move(batch), &whole);
+    batch = std::move(whole);
+  }
+  batch.last_of_epoch = false;
+  if (ends) return EndStage(std::move(batch), InStep(before_ + after) == 0);
+  batch.position = At(0, after, stage_, before_);
+  const uint64_t left = stage_samples() - after;
+  if (IsLastFull(left)) {
+    Leave();
+    return EndEpoch(std::move(batch));
+  }
+  ready_ = Pulled(std::move(batch));
+  BeginNextEarly(left);
+}
+
+// Ends a stage with its last batch. If the batch is not full, the next stage or the end of the epoch completes it.
+void StagedLoader::EndStage(Batch batch, bool full) {
+  Leave();
+  if (!full) {
+    begun_ = std::move(batch);
+    return;
+  }
+  const bool is_last = next_->ok() && (*next_)->dataset == nullptr;
+  if (is_last || IsLastFull(0)) return EndEpoch(std::move(batch));
+  if (next_->ok()) entry_.start = At(0, 0, (*next_)->stage, entry_.before);
+  batch.position = entry_.start;
+  ready_ = Pulled(std::move(batch));
+}
+
+// Ends with an error. ResourceExhausted may pass, and then the same is tried again.
+void StagedLoader::Fail(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) failed_ = status;
+  ready_ = Pulled(status);
+}
+
+// ---- The end of the first epoch
+
+// Ends the epoch with its last batch. Samples of later stages are dropped.
+void StagedLoader::EndEpoch(Batch batch) {
+  if (next_ && next_->ok() && (*next_)->dataset == nullptr) {
+    next_.reset();
+    EndStages();
+  }
+  batch.last_of_epoch = true;
+  batch.position = At(1, 0, 0, 0);
+  ready_ = Pulled(std::move(batch));
+  drops_ = true;
+}
+
+// Ends the stages: no stage is left.
+void StagedLoader::EndStages() {
+  if (begun_ && options_.last != LastBatch::kDrop) {
+    at_end_ = true;
+    return;
+  }
+  if (begun_ && !drops_ && origin_ == 0) {  // its steps are those of the epoch, and none is full
+    const Batching batching{.samples = before_ + stage_samples(),
+                            .batch = options_.batch,
+                            .rank = options_.rank,
+                            .world = options_.world,
+                            .last = options_.last};
+    return Fail(Annotate(batching.Check(), data_->uri()));
+  }
+  begun_.reset();
+  stage_ = stages_.size();
+  entry_ = {.before = 0, .start = At(1, 0, 0, 0)};
+  ended_ = options_.epochs == 1;
+  if (ended_) ready_ = Pulled(std::nullopt);
+}
+
+// Returns the rows of the last batch, which begun_ is.
+uint64_t StagedLoader::RowsOfLast() const {
+  if (options_.last != LastBatch::kShort) return options_.batch;
+  return (InStep(before_ + stage_samples()) + options_.world - 1) / options_.world;
+}
+
+absl::StatusOr<std::unique_ptr<BatchSource>> StagedLoader::MakeRepeats(uint64_t rows) const {
+  LoaderOptions options = options_.last == LastBatch::kShort ? StageOptions(options_, 0, 0) : options_;
+  options.last = LastBatch::kWrap;
+  options.epochs = 1;
+  options.digest = DigestOf::kNone;
+  options.log_damage = false;
+  options.start.reset();
+  options.batch = rows;
+  if (options_.last == LastBatch::kShort) return Loader::Create(runtime_, *dataset_, options);
+  const uint64_t samples = before_ + stage_samples();
+  options.rank = (options_.rank + options_.world - samples % options_.world) % options_.world;
+  StagedFacts facts{.shapes = shapes_, .asked = UINT64_MAX};
+  for (ArrayShape& array : facts.shapes.front()) array.dims.front() = rows;
+  return StagedLoader::Create(runtime_, again_->Again(), options, std::move(facts));
+}
+
+// Gives the last batch its rows that repeat samples. Returns false if they are not there yet.
+bool StagedLoader::FillLast(Time deadline) {
+  const uint64_t rows = RowsOfLast();
+  if (rows > begun_->valid && options_.last != LastBatch::kPad) {
+    const uint64_t missing = rows - begun_->valid;
+    if (repeats_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<BatchSource>> made = MakeRepeats(missing);
+      if (!made.ok()) {
+        Fail(made.status());
+        return true;
+      }
+      repeats_ = *std::move(made);
+    }
+    if (!repeats_->WaitReady(LeftUntil(deadline))) return false;
+    absl::StatusOr<std::optional<Batch>> repeated = repeats_->Next();
+    if (!repeated.ok()) {
+      Fail(repeated.status());
+      return true;
+    }
+    CopyRows(**std::move(repeated), missing, &*begun_, begun_->valid);
+    const MutableByteSpan valid = begun_->Bytes("valid").subspan(begun_->valid, missing);
+    if (options_.last == LastBatch::kShort) std::fill(valid.begin(), valid.end(), std::byte{0});
+    repeats_.reset();
+  }
+  Shorten(&*begun_, rows);
+  Batch batch = *std::move(begun_);
+  begun_.reset();
+  at_end_ = false;
+  EndStages();
+  EndEpoch(std::move(batch));
+  return true;
+}
+
+// ---- The consumer
+
+absl::StatusOr<std::optional<Batch>> StagedLoader::Next() {
+  if (!ready_) {
+    if (!failed_.ok()) return failed_;
+    if (ended_) return std::nullopt;
+    {
+      const Lock lock(mutex_);
+      ledger_.Begin(Clock::now());
+    }
+    while (!Advance(Clock::now() + std::chrono::hours(1))) {
+    }
+  }
+  Pulled pulled = *std::move(ready_);
+  ready_.reset();
   const Lock lock(mutex_);
-  report_.Add(**pulled);
+  if (pulled.ok() && *pulled) report_.Add(**pulled);
   ledger_.End(Clock::now());
   return pulled;
+}
+
+bool StagedLoader::WaitReady(std::chrono::nanoseconds limit) {
+  return ready_ || !failed_.ok() || ended_ || Advance(Clock::now() + limit);
 }
 
 LoaderReport StagedLoader::report() const {

@@ -95,7 +95,7 @@ class StagedLoaderTest : public ::testing::Test {
     return *std::move(loader);
   }
 
-  // At most so many batches.
+  // Takes at most so many batches.
   static Taken Take(BatchSource& loader, uint64_t batches = UINT64_MAX) {
     Taken taken;
     for (; batches > 0; --batches) {
@@ -123,7 +123,32 @@ class StagedLoaderTest : public ::testing::Test {
     EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
     return all;
   }
-  // All that the ranks take of one epoch, or of its rest from `start` on.
+  // Expects that the batch is that of the step after `consumed` samples of an epoch in this order.
+  static void CheckBatch(const Batch& batch, const Batching& batching, uint64_t consumed,
+                         const std::vector<std::string>& order) {
+    ASSERT_EQ(batch.size, batching.Rows(consumed));
+    ASSERT_EQ(batch.valid, batching.Taken(consumed));
+    ASSERT_EQ(batch.last_of_epoch, batching.StepsFrom(batching.After(consumed)) == 0);
+    const Position& position = batch.position;
+    ASSERT_EQ(position.epoch, batch.last_of_epoch ? 1 : 0);
+    if (!batch.last_of_epoch) {
+      ASSERT_EQ(position.stage->before + position.consumed, batching.After(consumed));
+    }
+    for (uint64_t row = 0; row < batch.size; ++row) {
+      const Batching::Slot slot = batching.At(consumed, row);
+      const std::string text = batch.keys[row] + " " + batch.values[0].rows[row];
+      const bool repeats_any = slot.padding && batching.last == LastBatch::kShort;
+      ASSERT_EQ(batch.Array<bool>("valid")[row], !slot.padding || batching.last == LastBatch::kWrap);
+      if (slot.padding && batching.last == LastBatch::kPad) {
+        ASSERT_EQ(text, " ");
+      } else if (repeats_any) {
+        ASSERT_TRUE(std::find(order.begin(), order.end(), text) != order.end()) << text;
+      } else {
+        ASSERT_EQ(text, order[slot.position]) << row;
+      }
+    }
+  }
+  // Returns all that the ranks take of one epoch, or of its rest from `start` on.
   std::vector<std::string> TakeWorld(uint64_t world, std::optional<Position> start = std::nullopt) {
     std::vector<std::string> all;
     for (uint64_t rank = 0; rank < world; ++rank) {
@@ -158,7 +183,7 @@ TEST_F(StagedLoaderTest, AnIndexChangesNothing) {
   EXPECT_EQ(with.positions, without.positions);
 }
 
-// Position p of the concatenation belongs to rank p mod W, also where a stage begins at a position that is no multiple.
+// Position p of the concatenation belongs to rank p mod W, even if a stage begins at a position that is no multiple.
 TEST_F(StagedLoaderTest, RanksTakeTheirPositionsOfTheConcatenation) {
   const std::vector<std::string> order = Take(*Make(Options())).samples;
   for (const uint64_t world : {2u, 3u, 8u}) {
@@ -173,10 +198,42 @@ TEST_F(StagedLoaderTest, RanksTakeTheirPositionsOfTheConcatenation) {
   }
 }
 
+// Batches are those of one epoch of so many samples: all are full except the last one, even if stages end within them.
+TEST_F(StagedLoaderTest, StepsSpanStages) {
+  const std::vector<std::string> order = Take(*Make(Options())).samples;
+  for (const LastBatch last : {LastBatch::kShort, LastBatch::kPad, LastBatch::kWrap, LastBatch::kDrop}) {
+    for (const auto& [batch, world] : {std::pair<uint64_t, uint64_t>{5, 1}, {7, 2}, {64, 3}, {50, 8}, {100, 8}}) {
+      Batching batching{.samples = order.size(), .batch = batch, .world = world, .last = last};
+      for (uint64_t rank = 0; rank < world; rank += rank + 2 < world ? 2 : 1) {
+        SCOPED_TRACE(fmt::format("last {}, batch {}, rank {} of {}", static_cast<int>(last), batch, rank, world));
+        batching.rank = rank;
+        LoaderOptions options = Options();
+        options.batch = batch;
+        options.rank = rank;
+        options.world = world;
+        options.last = last;
+        const auto loader = Make(options);
+        if (!batching.Check().ok()) {
+          EXPECT_EQ(loader->Next().status().message(), "mem://data: " + std::string(batching.Check().message()));
+          continue;
+        }
+        uint64_t consumed = 0;
+        for (; batching.StepsFrom(consumed) > 0; consumed = batching.After(consumed)) {
+          const absl::StatusOr<std::optional<Batch>> next = loader->Next();
+          ASSERT_TRUE(next.ok() && *next) << next.status();
+          CheckBatch(**next, batching, consumed, order);
+        }
+        const absl::StatusOr<std::optional<Batch>> end = loader->Next();
+        EXPECT_TRUE(end.ok() && !*end) << end.status();
+      }
+    }
+  }
+}
+
 TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
   const Taken all = Take(*Make(Options()));
   for (size_t i = 0; i + 1 < all.positions.size(); i += 17) {
-    // By turns with the parts, without anything, and with the index.
+    // In turn, the loader has the parts, nothing, and the index.
     if (i % 3 == 1) RemoveIndexes();
     if (i % 3 == 2) OpenWhole();
     const Position start = *Position::Parse(all.positions[i]);
@@ -187,7 +244,7 @@ TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
   }
 }
 
-// As a program does that describes a loader once, and makes it again for other positions.
+// Some programs describe a loader once, and make it again for other positions.
 TEST_F(StagedLoaderTest, WithFactsItBeginsAnywhere) {
   const Taken all = Take(*Make(Options(/*epochs=*/2)));
   std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", Open());
@@ -300,7 +357,7 @@ TEST_F(StagedLoaderTest, AShardThatChangesAfterTheListingEndsTheStream) {
   ASSERT_TRUE(staged.ok());
   const Stages stages = (*staged)->StagesOf(Options().seed);
   const auto loader = Make(Options());
-  // Any of the last stage, which is not indexed before the first one has been taken.
+  // A shard of the last stage is changed; the stage is not indexed before the first one has been taken.
   Put(static_cast<int>(stages.ShardsOf(stages.size() - 1).front()), TextTar(500, 3));
   absl::Status end;
   while (end.ok()) {
@@ -344,13 +401,11 @@ TEST_F(StagedLoaderTest, ShardsAreNotReadAgainForAnIndexOfWhichNoPartWasKept) {
 }
 
 TEST_F(StagedLoaderTest, RefusesWhatCannotBeStaged) {
-  for (const LastBatch last : {LastBatch::kDrop, LastBatch::kWrap}) {
-    LoaderOptions options = Options();
-    options.last = last;
-    const absl::Status refused = TryMake(options).status();
-    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("--start indexed"));
-  }
+  LoaderOptions mixed = Options();
+  mixed.mix.emplace();
+  const absl::Status refused = TryMake(mixed).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--start indexed"));
   const Position good = Make(Options())->report().position;
   for (const Position& other :
        {Position{0, 0, good.fingerprint}, Position{0, 0, good.fingerprint + 1, Position::Stage{}},

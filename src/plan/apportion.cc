@@ -13,8 +13,8 @@ constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;  // of 2^64
 
 using Wide = unsigned __int128;
 
-/// The sum of floor((step x i + start) / modulus) over all i < n, modulo 2^128, where step x n + modulus < 2^128.
-/// Counts the lattice points below a line; as Euclid's algorithm does, it swaps axes until nothing is left.
+/// Returns the sum of floor((step x i + start) / modulus) over all i < n, modulo 2^128, where step x n + modulus <
+/// 2^128. It counts the lattice points below a line; as Euclid's algorithm does, it swaps axes until nothing is left.
 Wide FloorSum(Wide n, Wide modulus, Wide step, Wide start) {
   Wide sum = 0;
   while (true) {
@@ -67,7 +67,7 @@ std::vector<uint64_t> Apportionment::CountsOf(uint64_t length, uint64_t turn) co
 void Apportionment::AddTotals(uint64_t length, uint64_t first, uint64_t turns, std::span<Total> totals) const {
   const Wide circle = Wide{1} << 64;
   const uint64_t grid = GridAt(first);
-  // CountsOf's points, summed up. The grid's whole turns are in both sums, and cancel.
+  // CountsOf's points are summed up. The grid's whole turns are in both sums, and cancel.
   Wide before = FloorSum(turns, circle, kGoldenRatio, grid);
   uint64_t weight = 0;
   for (const uint32_t part : order_) {

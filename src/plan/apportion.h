@@ -7,13 +7,13 @@
 namespace millrace {
 
 /// Deals the places of stretches (the epochs of a mix, mostly) to parts by weight, in whole numbers. In each stretch,
-/// or turn, a part gets its share of the length, rounded down or up. Which way changes from turn to turn, so that
-/// nothing adds up: over any n turns in a row of one length, a part's total is off n shares by at most 1 + log2(n) / 3,
-/// and a part with share s < 1 gets a place within any 2 / s turns (rounded up). The expected count, over keys, is the
-/// share.
+/// or turn, a part gets its share of the length, rounded down or up. The direction of rounding changes from turn to
+/// turn, so that nothing adds up. Over any n turns in a row of one length, a part's total is off n shares by at most 1
+/// + log2(n) / 3. A part with share s < 1 gets a place within any 2 / s turns (rounded up). The expected count, over
+/// keys, is the share.
 ///
-/// This is systematic rounding: parts lie on a line in an order of the key's, one after another, each as long as its
-/// share; a part gets a place for each point of a grid of width 1 that lies in it. From turn to turn the grid moves by
+/// This is systematic rounding. Parts are on a line in an order of the key's, one after another, each as long as its
+/// share. A part gets a place for each point of a grid of width 1 that is in it. From turn to turn the grid moves by
 /// the golden ratio, which of all steps fills the circle most evenly. Integer arithmetic; O(parts) for a turn, and
 /// O(parts x log n) for n of them.
 class Apportionment {
@@ -23,7 +23,7 @@ class Apportionment {
   /// The weights, which the caller keeps, sum to less than 2^61 and above 0.
   Apportionment(std::span<const uint64_t> weights, uint64_t key);
 
-  /// What each part has in a turn of this length: they sum to `length`, which is at most 2^60.
+  /// Returns the count of each part in a turn of this length: they sum to `length`, which is at most 2^60.
   std::vector<uint64_t> CountsOf(uint64_t length, uint64_t turn) const;
   /// Adds to each part's total what it has in `turns` turns from `first` on, all of this length.
   void AddTotals(uint64_t length, uint64_t first, uint64_t turns, std::span<Total> totals) const;

@@ -26,6 +26,8 @@ absl::Status Batching::Check() const {
     return absl::InvalidArgumentError(
         fmt::format("rank {} is not in a world of {}: ranks are 0 to {}", rank, world, world - 1));
   }
+  if (begun > 0 && (last != LastBatch::kPad || begun >= batch * world))
+    return absl::InvalidArgumentError(fmt::format("a step that has begun with {} samples", begun));
   if (samples == 0) return absl::InvalidArgumentError("an epoch without samples has no batches");
   if (last == LastBatch::kDrop && samples < batch * world) {
     return absl::InvalidArgumentError(
@@ -38,6 +40,7 @@ absl::Status Batching::Check() const {
 
 uint64_t Batching::StepsFrom(uint64_t consumed) const {
   if (consumed >= samples) return 0;
+  if (consumed == 0 && begun > 0) return 1 + StepsFrom(After(0));
   const uint64_t left = samples - consumed;
   const uint64_t step = batch * world;
   return left / step + (last != LastBatch::kDrop && left % step != 0 ? 1 : 0);
@@ -49,7 +52,9 @@ uint64_t Batching::FirstPosition(uint64_t consumed) const {
 
 uint64_t Batching::Taken(uint64_t consumed) const {
   const uint64_t first = FirstPosition(consumed);
-  return first >= samples ? 0 : std::min(batch, (samples - first + world - 1) / world);
+  uint64_t end = samples;
+  if (consumed == 0 && begun > 0) end = std::min(samples, StepSize(0));
+  return first >= end ? 0 : std::min(batch, (end - first + world - 1) / world);
 }
 
 uint64_t Batching::Rows(uint64_t consumed) const {
@@ -59,6 +64,7 @@ uint64_t Batching::Rows(uint64_t consumed) const {
 
 Batching::Slot Batching::At(uint64_t consumed, uint64_t row) const {
   const uint64_t position = FirstPosition(consumed) + row * world;
+  if (consumed == 0 && begun > 0 && position >= StepSize(0)) return {samples, true};
   if (position < samples) return {position, false};
   if (repeats()) return {(position - samples) % samples, true};
   return {samples, true};
@@ -69,7 +75,7 @@ uint64_t Batching::End(uint64_t consumed) const {
 }
 
 uint64_t Batching::After(uint64_t consumed) const {
-  const uint64_t step = batch * world;
+  const uint64_t step = StepSize(consumed);
   const uint64_t next = samples - consumed <= step ? samples : consumed + step;
   return last == LastBatch::kDrop && samples - next < step ? samples : next;
 }

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What the ranks of one world receive in a stretch of steps.
+/// Holds what the ranks of one world receive in a stretch of steps.
 struct Delivery {
   std::vector<int> counted;  // per position: how often it was delivered as a sample of the epoch
   uint64_t repeats = 0;      // wrapped slots
@@ -236,6 +236,28 @@ TEST(LastBatch, ParsesItsNames) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(result.status().message()), HasSubstr("short, pad, drop or wrap"));
   }
+}
+
+// Two epochs whose border lies within a step, as the stages of a staged epoch have it.
+TEST(Batching, AStepThatHasBegunElsewhereIsFilled) {
+  for (uint64_t world = 1; world <= 5; ++world) {
+    for (const uint64_t batch : {1u, 3u, 4u}) {
+      const uint64_t step = batch * world;
+      for (uint64_t begun = 0; begun < step; ++begun) {
+        for (uint64_t samples = 1; samples <= 40; ++samples) {
+          const Batching batching = {.samples = samples, .batch = batch, .world = world, .begun = begun};
+          ASSERT_TRUE(batching.Check().ok());
+          ASSERT_EQ(batching.StepsFrom(0), (begun + samples + step - 1) / step);
+          ASSERT_EQ(batching.After(0), std::min(samples, step - begun));
+          Delivery delivery = {.counted = std::vector<int>(samples)};
+          ASSERT_EQ(Consume(batching, 0, UINT64_MAX, &delivery), samples);
+          for (const int times : delivery.counted) ASSERT_EQ(times, 1);
+        }
+      }
+    }
+  }
+  EXPECT_FALSE((Batching{.samples = 9, .batch = 2, .world = 2, .begun = 4}).Check().ok());
+  EXPECT_FALSE((Batching{.samples = 9, .batch = 2, .last = LastBatch::kShort, .begun = 1}).Check().ok());
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// Division by a number that is fixed for long, without the division instruction. Trivially copyable.
+/// Divides by a number that is fixed for long, without the division instruction. Trivially copyable.
 class Divider {
  public:
   struct Result {

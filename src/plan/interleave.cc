@@ -10,14 +10,14 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kCycleDomain = 0x4d522d6379636c65;  // "MR-cycle"
-// Of a cycle: long enough that a part with an average count comes several times, and ranks that take every n-th place
-// get a bit of everything.
+// A cycle is so long that a part with an average count comes several times, and ranks that take every n-th place get a
+// bit of everything.
 constexpr uint64_t kCyclePlacesPerPart = 4;
 constexpr uint64_t kMinCycle = 64;
 
 using Wide = unsigned __int128;
 
-/// Of the first `begin` elements of a node, how many are its left child's, which has `left` of `all`: the share,
+/// Returns how many of the first `begin` elements of a node are its left child's, which has `left` of `all`: the share,
 /// rounded.
 uint64_t LeftAmong(uint64_t begin, uint64_t left, uint64_t all) {
   const uint64_t half = all / 2;
@@ -25,8 +25,8 @@ uint64_t LeftAmong(uint64_t begin, uint64_t left, uint64_t all) {
   return static_cast<uint64_t>((static_cast<Wide>(begin) * left + half) / all);
 }
 
-/// The place among the node's `all` elements of element `number` of a child that has `count` of them: the first place p
-/// with share(p + 1) > number, where share(p) = floor((p x count + phase) / all).
+/// Returns the place among the node's `all` elements of element `number` of a child that has `count` of them. It is the
+/// first place p with share(p + 1) > number, where share(p) = floor((p x count + phase) / all).
 uint64_t PlaceOf(uint64_t number, uint64_t count, uint64_t all, uint64_t phase) {
   const Wide reach = static_cast<Wide>(number + 1) * all - phase;
   return static_cast<uint64_t>((reach + count - 1) / count) - 1;
@@ -44,7 +44,7 @@ Interleave::Interleave(std::span<const uint64_t> counts, uint64_t key)
   if (leaves_ == 1) tree_[1] = counts[0];
 }
 
-/// Which of the left child's elements are among elements `range` of the node. The others are the right child's.
+/// Returns which of the left child's elements are among elements `range` of the node. The others are the right child's.
 Interleave::Range Interleave::LeftOf(size_t node, Range range) const {
   const uint64_t all = tree_[node];
   const uint64_t left = tree_[2 * node];
@@ -83,7 +83,7 @@ Interleave::Element Interleave::At(uint64_t place) const {
 }
 
 uint64_t Interleave::PositionOf(Element element) const {
-  // Up to the root: where the element would be without the shuffle, which tells the cycle.
+  // The walk up to the root finds where the element would be without the shuffle, which shows the cycle.
   uint64_t place = element.number;
   for (size_t node = leaves_ + element.part; node > 1; node /= 2) {
     const uint64_t all = tree_[node / 2];
@@ -92,7 +92,7 @@ uint64_t Interleave::PositionOf(Element element) const {
     if (tree_[node] < all) place = PlaceOf(place, tree_[node], all, right ? all - 1 - half : half);
   }
   const Cycle cycle = CycleOf(place);
-  // And down again, to count what comes before it in the cycle's sequence.
+  // The walk then goes down again, to count what comes before it in the cycle's sequence.
   Range range{cycle.first, cycle.first + cycle.places};
   uint64_t index = 0;
   const size_t leaf = leaves_ + element.part;

@@ -6,17 +6,21 @@
 
 namespace millrace {
 
-/// Mixes the elements of several parts evenly: a bijection between the places 0 .. size()-1 and the elements (part,
-/// number within it), as a pure function of the parts' counts and a key. Places are dealt in cycles of a fixed length;
-/// each cycle has, of every part, the share that its count has of the whole, rounded so that at the end of a cycle no
-/// part is ahead or behind by more than half an element for each level of a binary tree over the parts, which has
-/// log2(parts) of them, rounded up; within a cycle the order is a random one. The elements of a part keep their order
-/// from cycle to cycle, but not within one. Immutable and thread-safe. docs/plan.md describes it.
+/// Mixes the elements of several parts evenly. It is a bijection between the places 0 .. size()-1 and the elements
+/// (part, number within it), as a pure function of the parts' counts and a key.
+///
+/// For example, if part A has 400 elements and part B has 200, a cycle of 64 places has 42 or 43 elements of A.
+///
+/// Places are dealt in cycles of a fixed length. Each cycle has, of every part, the share that its count has of the
+/// whole, rounded. At the end of a cycle, no part is ahead or behind by more than half an element for each level of a
+/// binary tree over the parts. The tree has log2(parts) levels, rounded up. Within a cycle the order is a random one.
+/// The elements of a part keep their order from cycle to cycle, but not within one. Immutable and thread-safe.
+/// docs/plan.md describes it.
 class Interleave {
  public:
   static constexpr uint64_t kMaxSize = uint64_t{1} << 60;
 
-  /// At least one part; the counts sum to at most kMaxSize.
+  /// There must be at least one part; the counts sum to at most kMaxSize.
   Interleave(std::span<const uint64_t> counts, uint64_t key);
 
   struct Element {
@@ -29,7 +33,7 @@ class Interleave {
   Element At(uint64_t place) const;            // place < size()
   uint64_t PositionOf(Element element) const;  // At(PositionOf(element)) is the element
 
-  /// Of a cycle: places [first, first + places).
+  /// A cycle has the places [first, first + places).
   struct Cycle {
     uint64_t number = 0;
     uint64_t first = 0;
@@ -45,7 +49,8 @@ class Interleave {
     uint64_t count = 0;
   };
   void Runs(const Cycle& cycle, std::vector<Run>* out) const;  // none is empty
-  /// Where in that sequence the elements at the cycle's places are, for each of `offsets` from its first place.
+  /// Replaces each of `offsets` from the cycle's first place by the position in that sequence of the element at that
+  /// place.
   void MapInCycle(const Cycle& cycle, std::span<uint64_t> offsets) const;
 
  private:

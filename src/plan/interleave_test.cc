@@ -17,7 +17,7 @@ uint64_t Sum(const std::vector<uint64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
 }
 
-/// Each element at one place, the inverse, and the runs of cycles say the same.
+/// Expects that each element is at one place, and that the inverse, and the runs of cycles say the same.
 void ExpectBijection(const std::vector<uint64_t>& counts, uint64_t key) {
   const Interleave mix(counts, key);
   ASSERT_EQ(mix.size(), Sum(counts));

@@ -27,13 +27,13 @@ Apportionment ApportionmentOf(std::span<const uint64_t> weights, uint64_t seed) 
   return {weights, HashKey(kCountsDomain, {seed})};
 }
 
-/// The number of the stretch of a stage that lies in an epoch. Grows along the run.
+/// Returns the number of the stretch of a stage that is in an epoch. It grows along the run.
 uint64_t TurnOf(uint64_t epoch, size_t stage) {
   return epoch + stage;
 }
 
-/// What each part has given before an epoch: of each stage what it has of the epoch in which it begins, of whole
-/// epochs, and of the one in which it ends.
+/// Returns what each part has given before an epoch. It is the sum of its counts over the stages. A stage has three
+/// spans: the part of the epoch in which it begins, whole epochs, and the part of the epoch in which it ends.
 std::vector<Wide> DrawnBefore(const Mix& mix, uint64_t seed, uint64_t epoch) {
   std::vector<Wide> drawn(mix.parts.size(), 0);
   const Wide length = mix.length;
@@ -189,7 +189,7 @@ std::vector<uint64_t> MixOrder::Positions(uint64_t item) const {
   return found;
 }
 
-// Of the elements of a part in this epoch, how many come for certain before the cycle that has the position. At the end
+// Returns how many elements of a part in this epoch come for certain before the cycle that has the position. At the end
 // of a cycle a part is behind its share by no more than half an element for each level of the tree over the parts.
 uint64_t MixOrder::LeastBeforeCycle(size_t part, uint64_t position) const {
   const Phase& phase = PhaseOf(position);

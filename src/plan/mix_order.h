@@ -13,19 +13,19 @@
 
 namespace millrace {
 
-/// A stretch of an epoch whose weights do not change.
+/// This is a stretch of an epoch whose weights do not change.
 struct MixPhase {
   uint64_t first = 0;  // position
   uint64_t length = 0;
   std::span<const uint64_t> weights;  // of the mix
   uint64_t turn = 0;                  // its number in the run, where stages that begin with an epoch count as well
 
-  /// What each part has of it.
+  /// Returns the count of each part in it.
   std::vector<uint64_t> CountsOf(uint64_t seed) const;
 };
 std::vector<MixPhase> PhasesOf(const Mix& mix, uint64_t epoch);
 
-/// The order of one epoch of a mix (docs/plan.md). Immutable and thread-safe.
+/// This is the order of one epoch of a mix (docs/plan.md). Immutable and thread-safe.
 class MixOrder {
  public:
   /// mix.Check() is ok.
@@ -33,15 +33,15 @@ class MixOrder {
 
   uint64_t size() const { return length_; }
   Draw At(uint64_t position) const;
-  /// size() if the draw is not of this epoch, or if draws have no inverse.
+  /// Returns size() if the draw is not of this epoch, or if draws have no inverse.
   uint64_t PositionOf(const Draw& draw) const;
-  /// The positions of all draws of the item, ascending. If draws have no inverse, this goes through the epoch.
+  /// Returns the positions of all draws of the item, ascending. If draws have no inverse, this walks through the epoch.
   std::vector<uint64_t> Positions(uint64_t item) const;
-  /// The first of these from `from` on; size() if there is none.
+  /// Returns the first of these from `from` on; size() if there is none.
   uint64_t NextPosition(uint64_t item, uint64_t from) const;
   bool invertible() const { return draws_ == Draws::kExact; }
 
-  // The parts of At, for MixReader.
+  // These are the parts of At, for MixReader.
   struct Phase {
     uint64_t first = 0;  // position
     Interleave interleave;
@@ -57,7 +57,7 @@ class MixOrder {
   size_t parts() const { return parts_.size(); }
   uint64_t FirstItemOf(size_t part) const { return first_items_[part]; }
   uint64_t ItemsOf(size_t part) const { return parts_[part].items; }
-  /// Where in its part's passes element `number` (of the epoch) of the part lies.
+  /// Returns the place of element `number` (of the epoch) of the part in its part's passes.
   Place PlaceOf(size_t part, uint64_t number) const;
   Plan PlanOf(size_t part, uint64_t pass) const;
 
@@ -86,8 +86,9 @@ class MixOrder {
 class MixReader {
  public:
   static constexpr size_t kReaders = 1024;
-  /// A pass gets a Plan::Reader after so many positions, whose tables cost as much as looking up some tens one by one,
-  /// and only a few passes do in a cycle: the tables of a thousand parts would keep the first item waiting.
+  /// A pass gets a Plan::Reader after so many positions. The reader's tables cost as much as looking up some tens one
+  /// by one, and only a few passes use that many in a cycle. The tables of a thousand parts would keep the first item
+  /// waiting.
   static constexpr uint64_t kBeforeReader = 32;
   static constexpr uint64_t kNewReaders = 64;
 
@@ -114,7 +115,7 @@ class MixReader {
   std::vector<Draw> block_;
   size_t used_ = 0;
 
-  // Of the cycle at hand.
+  // These are of the current cycle.
   std::vector<uint64_t> offsets_;
   std::vector<uint32_t> slots_;  // by place in the unshuffled sequence: 1 + the place in the block, 0 for none
   std::vector<Interleave::Run> runs_;

@@ -63,7 +63,7 @@ Place Find(const Mix& mix, uint64_t item) {
   return {part, item};
 }
 
-/// How often each item comes in an epoch. The cursor, At, PositionOf and Positions say the same.
+/// Counts how often each item comes in an epoch. The cursor, At, PositionOf and Positions say the same.
 std::vector<uint64_t> Walk(const Mix& mix, uint64_t seed, uint64_t epoch) {
   const Plan plan(mix, seed, epoch);
   EXPECT_EQ(plan.size(), mix.length);
@@ -162,8 +162,8 @@ TEST(Mix, ASeedFavoursNoPart) {
   EXPECT_NEAR(static_cast<double>(drawn), 2000 * 400.0 / 1001, 100);
 }
 
-/// Passes that go on: whatever the weights, at every point of the run no sample of a part has come twice more often
-/// than another. Only within a cycle of the interleaving, two passes may overlap.
+/// Passes continue from epoch to epoch: whatever the weights, at every point of the run no sample of a part has come
+/// twice more often than another. Only within a cycle of the interleaving, two passes may overlap.
 TEST(Mix, PassesGoOnFromEpochToEpoch) {
   Rng rng(2);
   for (int i = 0; i < 100; ++i) {
@@ -229,7 +229,7 @@ TEST(Mix, ANewEpochOrSeedIsANewOrder) {
   }
 }
 
-/// How far any stretch of the first epochs is off the shares of a part: at most.
+/// Returns the most by which any stretch of the first epochs is off the shares of a part.
 double MostDrift(const Mix& mix, uint64_t epochs) {
   std::vector<double> ahead(mix.parts.size(), 0);
   std::vector<double> low = ahead;
@@ -441,7 +441,7 @@ TEST(MixGolden, Counts) {
   EXPECT_THAT(mix.CountsOf(7, 3), ElementsAre(1, 3, 6));
 }
 
-/// A promise, as plan_golden_test.cc.
+/// These orders are a promise, as in plan_golden_test.cc.
 TEST(MixGolden, Orders) {
   const auto order = [](const Mix& mix, uint64_t epoch, uint64_t positions) {
     const Plan plan(mix, 7, epoch);

@@ -11,10 +11,10 @@ namespace millrace {
 class NumberList {
  public:
   NumberList() = default;
-  /// Of numbers below `universe`, which is at most 2^48. They are 0 until they are set.
+  /// The numbers are below `universe`, which is at most 2^48. They are 0 until they are set.
   NumberList(uint64_t universe, size_t size) : low_(size), high_(universe > (uint64_t{1} << 32) ? size : 0) {}
 
-  /// Bytes for each number.
+  /// Returns the bytes for each number.
   static constexpr uint64_t WidthFor(uint64_t universe) {
     return sizeof(uint32_t) + (universe > (uint64_t{1} << 32) ? sizeof(uint16_t) : 0);
   }
@@ -27,7 +27,7 @@ class NumberList {
     low_[place] = static_cast<uint32_t>(number);
     if (!high_.empty()) high_[place] = static_cast<uint16_t>(number >> 32);
   }
-  /// How many are smaller than `number`. O(log size), without jumps that could not be foreseen.
+  /// Returns how many are smaller than `number`. O(log size), without branches that could not be predicted.
   size_t CountBelow(uint64_t number) const {
     size_t below = 0;
     for (size_t left = size(); left > 0; left -= (left + 1) / 2) {

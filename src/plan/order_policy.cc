@@ -12,7 +12,7 @@ constexpr double kExtentBytes = 1.5 * 1024 * 1024;
 constexpr double kWindowBytes = 256.0 * 1024 * 1024;
 constexpr uint64_t kLanes = 64;
 
-/// max(1, round(wanted)), at most `limit`; also for what is no number.
+/// Returns max(1, round(wanted)), at most `limit`; also for NaN.
 uint64_t AtLeastOne(double wanted, uint64_t limit) {
   if (!(wanted >= 1)) return 1;
   return wanted >= static_cast<double>(limit) ? limit : static_cast<uint64_t>(std::llround(wanted));

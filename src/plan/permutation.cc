@@ -9,17 +9,17 @@
 namespace millrace {
 namespace {
 
-/// The place in 0 .. i that element i of a Fisher-Yates shuffle is exchanged with. Counter-based, so that any step can
-/// be asked for. 32 bits are plenty: for i < 256 the bias is below 2^-24.
+/// Returns the place in 0 .. i that element i of a Fisher-Yates shuffle is exchanged with. It is counter-based, so that
+/// any step can be asked for. 32 bits are plenty: for i < 256 the bias is below 2^-24.
 inline uint64_t ExchangeOf(uint64_t key, uint64_t i) {
   const uint64_t pair = Mix64(key + (i >> 1));
   const uint64_t half = (i & 1) != 0 ? pair >> 32 : pair & 0xffffffffu;
   return (half * (i + 1)) >> 32;
 }
 
-/// The round function of the Feistel network: uniform in 0 .. radix-1. Two multiplications with a shift between them
-/// are what it takes for every bit of a small `value` to reach the high bits, which decide the result; with 8 rounds no
-/// test tells it from Mix64, and it is a third faster.
+/// The round function of the Feistel network is uniform in 0 .. radix-1. Two multiplications with a shift between them
+/// are enough for every bit of a small `value` to reach the high bits, which decide the result. With 8 rounds no test
+/// distinguishes it from Mix64, and it is a third faster.
 inline uint64_t Round(uint64_t key, uint64_t value, uint64_t radix) {
   uint64_t x = (key ^ value) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
@@ -80,9 +80,9 @@ uint64_t Permutation::At(uint64_t index) const {
     } while (index >= n_);
     return index;
   }
-  // Step i of the shuffle (n-1 down to 0) exchanges i with a place at or below it. Undone from step `index` upwards:
-  // earlier steps do not reach `index`, and what it held came from further up whenever a later i had been exchanged
-  // with it.
+  // Step i of the shuffle (n-1 down to 0) exchanges i with a place at or below it. It is undone from step `index`
+  // upwards: earlier steps do not reach `index`, and its element came from further up whenever a later i had been
+  // exchanged with it.
   uint64_t from = ExchangeOf(key_, index);
   for (uint64_t i = index + 1; i < n_; ++i) from = ExchangeOf(key_, i) == from ? i : from;
   return from;
@@ -105,7 +105,7 @@ uint64_t Permutation::IndexOf(uint64_t value) const {
   return at;
 }
 
-/// `permutation_of(i)`: the large permutation of index i.
+/// `permutation_of(i)` returns the large permutation of index i.
 template <typename PermutationOf>
 void Permutation::MapLarge(std::span<uint64_t> indices, PermutationOf permutation_of) {
   // The network is one long chain of dependent operations; four elements abreast keep the processor busy.
@@ -130,7 +130,7 @@ void Permutation::MapLarge(std::span<uint64_t> indices, PermutationOf permutatio
     }
     for (size_t j = 0; j < kAbreast; ++j) {
       const uint64_t value = halves[j].quotient * by[j]->right_radix_.divisor() + halves[j].remainder;
-      indices[done + j] = value < by[j]->n_ ? value : by[j]->At(value);  // At goes on with the cycle walk
+      indices[done + j] = value < by[j]->n_ ? value : by[j]->At(value);  // At continues the cycle walk
     }
   }
   for (; done < indices.size(); ++done) indices[done] = permutation_of(done).At(indices[done]);

@@ -8,20 +8,19 @@
 
 namespace millrace {
 
-/// A pseudo-random permutation of 0 .. n-1, chosen by a 64-bit key, and its inverse. Both take O(1) memory and no
-/// allocation, so that one can be made where it is needed. Immutable, trivially copyable.
+/// Computes a pseudo-random permutation of 0 .. n-1, chosen by a 64-bit key, and its inverse. Both take O(1) memory and
+/// no allocation, so that one can be made where it is needed. Immutable, trivially copyable.
 ///
-/// Up to kSmall elements it is a Fisher-Yates shuffle, which reaches every order. At and IndexOf follow one
-/// element through the exchanges (n/2 cheap steps on average); a caller that needs all of them uses the
-/// table. Above kSmall, it is a Feistel network over a x b >= n with a = ceil(sqrt n), b = ceil(n / a), and cycle
-/// walking: a result outside 0 .. n-1 goes through the network again, which happens to fewer than one element in
-/// sqrt(n).
+/// Up to kSmall elements it is a Fisher-Yates shuffle, which reaches every order. At and IndexOf follow one element
+/// through the exchanges (n/2 cheap steps on average); a caller that needs all of them uses the table. Above kSmall, it
+/// is a Feistel network over a x b >= n with a = ceil(sqrt n), b = ceil(n / a). A result outside 0 .. n-1 goes through
+/// the network again (cycle walking), which happens to fewer than one element in sqrt(n).
 class Permutation {
  public:
   static constexpr uint64_t kSmall = 256;
   static constexpr uint64_t kMaxSize = uint64_t{1} << 60;
 
-  /// n <= kMaxSize.
+  /// It must be that n <= kMaxSize.
   Permutation(uint64_t n, uint64_t key);
 
   uint64_t size() const { return n_; }
@@ -33,10 +32,10 @@ class Permutation {
   /// Replaces each index by At(index), several times faster than one by one when large. Indices < size().
   void Map(std::span<uint64_t> indices) const;
 
-  /// The same with a permutation for each index, all of them large.
+  /// Does the same with a permutation for each index, all of them large.
   static void MapEach(std::span<const Permutation* const> permutations, std::span<uint64_t> indices);
 
-  /// At() of all indices, in order. For small permutations; table.size() == size().
+  /// Writes At() of all indices, in order. It is for small permutations; table.size() == size().
   void FillTable(std::span<uint8_t> table) const;
 
  private:

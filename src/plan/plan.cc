@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kGlobalDomain = 0x4d522d676c6f6261;  // "MR-globa"
 
-/// Index order.
+/// This is the index order.
 struct Identity {};
 
 }  // namespace
@@ -134,7 +134,7 @@ struct Plan::Cursor::Impl {
     }
   }
 
-  /// `position` moved on by the stride; stays at the end once there.
+  /// Returns `position` moved on by the stride; it stays at the end once there.
   uint64_t After(uint64_t from) const {
     return from < plan->size && stride < plan->size - from ? from + stride : plan->size;
   }
@@ -150,7 +150,7 @@ struct Plan::Cursor::Impl {
   uint64_t stride;
   std::optional<MixReader> mixed;
 
-  // Without a mix:
+  // This is used without a mix:
   uint64_t ahead;  // first position that is not in the block
   std::optional<Plan::Reader> reader;
   std::array<uint64_t, kBlock> block;

@@ -13,18 +13,22 @@ struct Mix;
 class Selection;
 class WindowReader;
 
-/// The contents of a position of an epoch: an item, and its turn, which tells the occurrences of an item in one epoch
-/// apart. Only a mix has turns other than 0.
+/// Holds the contents of a position of an epoch: an item, and its turn, which distinguishes the occurrences of an item
+/// in one epoch. Only a mix has turns other than 0.
 struct Draw {
   uint64_t item = 0;
   uint64_t turn = 0;
   friend bool operator==(const Draw&, const Draw&) = default;
 };
 
-/// The order of one epoch, as a pure function of (size and policy, or mix; seed; epoch). Of samples it is a bijection
-/// between positions and samples, both 0 .. size-1; of a mix, one between positions and draws. At and PositionOf are
-/// O(1) in time and memory (of a mix of n parts, O(log n) and O(n)), but for one-window tables that a Cursor keeps.
-/// Immutable and thread-safe. docs/plan.md describes the construction.
+/// Computes the order of one epoch, as a pure function of (size and policy, or mix; seed; epoch). If there is no mix,
+/// it is a bijection between positions and samples, both 0 .. size-1. With a mix, it is one between positions and
+/// draws. At and PositionOf are O(1) in time and memory, except for one-window tables that a Cursor keeps. With a mix
+/// of n parts, they are O(log n) and O(n). Immutable and thread-safe. docs/plan.md describes the construction.
+///
+///   const Plan plan(samples, policy, seed, /*epoch=*/0);
+///   plan.At(0);  // the first sample of the epoch
+///   for (Plan::Cursor cursor(plan, rank, world); !cursor.done();) Use(cursor.Next());  // those of one rank
 class Plan {
  public:
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 60;
@@ -39,21 +43,22 @@ class Plan {
 
   uint64_t size() const;   // positions
   uint64_t items() const;  // the same, but for a mix
-  /// False if every draw is independent of earlier ones (Draws::kReplacement, kIndependent): then positions are found
-  /// by going through the epoch.
+  /// Returns false if every draw is independent of earlier ones (Draws::kReplacement, kIndependent): then positions are
+  /// found by a walk through the epoch.
   bool invertible() const;
   Draw DrawAt(uint64_t position) const;                                   // position < size()
-  uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // likewise
-  /// The first position of the item in this epoch; size() if it does not come. item < items().
+  uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // position < size()
+  /// Returns the first position of the item in this epoch; size() if it does not come. item < items().
   uint64_t PositionOf(uint64_t item) const;
-  /// The first position of the item from position `from` on; size() if it does not come there.
+  /// Returns the first position of the item from position `from` on; size() if it does not come there.
   uint64_t NextPosition(uint64_t item, uint64_t from) const;
-  /// The position of a draw; size() if it is not of this epoch or the plan is not invertible.
+  /// Returns the position of a draw; size() if it is not of this epoch or the plan is not invertible.
   uint64_t PositionOf(const Draw& draw) const;
-  /// All positions of the item in this epoch, ascending.
+  /// Returns all positions of the item in this epoch, ascending.
   std::vector<uint64_t> Positions(uint64_t item) const;
   uint64_t WindowOf(uint64_t position) const;
-  /// First position of the window after that of `position`; size() in the last one. Order without windows: size().
+  /// Returns the first position of the window after that of `position`; size() in the last one. An order without
+  /// windows returns size().
   uint64_t WindowEnd(uint64_t position) const;
 
   class Reader;
@@ -82,9 +87,9 @@ class Plan {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The samples of ascending positions, faster than At: for callers that go forward in steps of any size. Only for a
-/// plan without a mix. Not thread-safe; must not outlive the plan's state, which moves with it. Memory as a Cursor's,
-/// and of a subset up to 4 MiB.
+/// Reads the samples of ascending positions, faster than At: for callers that go forward in steps of any size. It is
+/// only for a plan without a mix. Not thread-safe; must not outlive the plan's state, which moves with it. It takes as
+/// much memory as a Cursor, and for a subset up to 4 MiB.
 class Plan::Reader {
  public:
   /// `stride` is the usual distance between positions; it only decides what is worth a table. With a subset of

@@ -37,7 +37,7 @@ TEST(PlanGolden, SmallOrders) {
               ElementsAre(9, 3, 8, 2, 7, 10, 6, 11, 1, 4, 0, 5));
   EXPECT_THAT(Order(11, {.shuffle = Shuffle::kWindow, .extent = 4, .window = 4, .lanes = 2}, 7, 1),
               ElementsAre(9, 0, 5, 2, 7, 1, 6, 3, 4, 10, 8));
-  // The example of docs/plan.md.
+  // This is the example of docs/plan.md.
   EXPECT_THAT(Order(27, {.shuffle = Shuffle::kWindow, .extent = 4, .window = 4, .lanes = 2}, 7, 0),
               ElementsAre(6, 26, 24, 12, 7, 15, 25, 13, 5, 14, 4,                      // with the rest
                           16, 21, 17, 8, 1, 23, 19, 11, 0, 20, 2, 9, 18, 22, 3, 10));  // of two rows

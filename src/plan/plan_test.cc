@@ -124,7 +124,7 @@ TEST(Plan, CursorAgreesWithAtFromAnyPlaceWithAnyStride) {
   }
 }
 
-/// With and without room for the members of a window, by extents that are read often and seldom.
+/// The reader is tested with and without room for the members of a window, by extents that are read often and seldom.
 TEST(Plan, ReaderOfASubsetReadsItsMembers) {
   std::vector<OrderPolicy> policies = Policies();
   policies.push_back(Windowed(5000, 128, 64));  // more than WindowReader::kMembers

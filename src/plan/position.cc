@@ -9,7 +9,8 @@
 namespace millrace {
 namespace {
 
-/// Of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc notices).
+/// This is the version of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc
+/// notices).
 constexpr uint64_t kPositionVersion = 2;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
 constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"
@@ -23,7 +24,7 @@ bool TakeField(std::string_view* text, std::string_view* token) {
   return true;
 }
 
-/// The one way to write a number: no sign, no blanks, no leading zeros; in base 16 lower-case.
+/// There is one way to write a number: no sign, no blanks, no leading zeros; in base 16 lower-case.
 bool ParseNumber(std::string_view text, int base, uint64_t* value) {
   const bool digits = std::all_of(text.begin(), text.end(), [base](char c) {
     return (c >= '0' && c <= '9') || (base == 16 && c >= 'a' && c <= 'f');
@@ -33,7 +34,7 @@ bool ParseNumber(std::string_view text, int base, uint64_t* value) {
   return result.ec == std::errc() && result.ptr == text.data() + text.size();
 }
 
-/// Part of an error message: what was read, printable and short.
+/// Returns a part of an error message: the text that was read, printable and short.
 std::string Quoted(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 80)) out.push_back(c >= ' ' && c <= '~' ? c : '?');
@@ -65,8 +66,8 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
   if (!TakeField(&rest, &version) || !ParseNumber(version, 10, &number)) return malformed();
   if (number != kPositionVersion && number != kStagedPositionVersion) {
     return absl::InvalidArgumentError(fmt::format(
-        "position {} is of version {} of the order of samples, and this release makes version {}, in which the same "
-        "position leads to other samples: go on with a {} release of Millrace, or start again without a position",
+        "position {} is of version {} of the order of samples, and this release makes version {}, where it means other "
+        "samples: continue with a {} release, or start again without a position",
         Quoted(text), number, kPositionVersion, number < kPositionVersion ? "former" : "newer"));
   }
   Position position;

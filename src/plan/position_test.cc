@@ -99,7 +99,7 @@ TEST(Position, NamesAVersionThatItDoesNotMakeAndWhatToDo) {
     const std::string message(parsed.status().message());
     EXPECT_THAT(message, HasSubstr("is of version"));
     EXPECT_THAT(message, HasSubstr("this release makes version 2"));
-    EXPECT_THAT(message, HasSubstr("leads to other samples"));
+    EXPECT_THAT(message, HasSubstr("means other samples"));
     EXPECT_THAT(message, HasSubstr(release));
     EXPECT_THAT(message, HasSubstr("start again without a position"));
   }

@@ -15,13 +15,13 @@ bool Before(const Segment& a, const Segment& b) {
   return std::tie(a.sample, a.offset) < std::tie(b.sample, b.offset);
 }
 
-/// Rows that are being filled.
+/// Holds rows that are being filled.
 class Bins {
  public:
   Bins(uint64_t length, size_t max_rows) : length_(length), max_rows_(max_rows) {}
 
-  /// Into the fullest row that has room, of those that are equal the first; else into a new one. False where there is
-  /// none left.
+  /// Adds the segment to the fullest row that has room, to the first of those that are equal; else to a new one.
+  /// Returns false if there is none left.
   bool Add(const Segment& segment) {
     const auto fits = room_.lower_bound({segment.length, 0});
     if (fits == room_.end() && rows_.size() == max_rows_) return false;
@@ -38,7 +38,7 @@ class Bins {
     return true;
   }
 
-  /// Longest first; of those that are alike the first one. False where they do not fit.
+  /// Adds the longest first, and the first one of those that are alike. Returns false if they do not fit.
   bool AddAll(std::vector<Segment> segments) {
     std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
       return a.length != b.length ? a.length > b.length : Before(a, b);
@@ -46,7 +46,7 @@ class Bins {
     return std::all_of(segments.begin(), segments.end(), [this](const Segment& segment) { return Add(segment); });
   }
 
-  /// Rows and what is in them in the order of the samples.
+  /// Returns the rows, and their segments, in the order of the samples.
   std::vector<std::vector<Segment>> Take() {
     for (std::vector<Segment>& row : rows_) std::sort(row.begin(), row.end(), Before);
     std::sort(rows_.begin(), rows_.end(), [](const auto& a, const auto& b) { return Before(a.front(), b.front()); });
@@ -154,7 +154,7 @@ absl::Status RowBuilder::Emit(std::vector<Segment>& row) {
 }
 
 absl::Status RowBuilder::PackGroup() {
-  // The first segments that fit: as many as have room by their number of tokens, or fewer where they do not fit
+  // The first segments that fit are taken: as many as have room by their number of tokens, or fewer if they do not fit
   // together.
   Bins bins(spec_.length, spec_.group);
   uint64_t most = spec_.group * spec_.length;

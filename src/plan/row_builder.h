@@ -12,26 +12,26 @@ namespace millrace {
 
 /// Makes rows of samples. The same samples give the same rows, in the same order. Not thread-safe.
 ///
-/// kPack makes `group` rows at a time: of so many samples, in their order, as fit into them when they are dealt out
-/// longest first, each to the fullest row that has room. The next kLookAhead segments then fill what gaps they fit
-/// into, and those that fit nowhere begin the next group. So rows are full, and the samples of a group lie close
+/// kPack makes `group` rows at a time. They hold so many samples, in their order, as fit into them when these are dealt
+/// out longest first, each to the fullest row that has room. The next kLookAhead segments then fill the gaps that they
+/// fit into, and those that fit nowhere begin the next group. So rows are full, and the samples of a group are close
 /// together.
 class RowBuilder {
  public:
-  /// Gets one row after another: its segments, in the order in which they lie there. An error ends the building.
+  /// Gets one row after another: its segments, in the order in which they are there. An error ends the building.
   using Sink = std::function<absl::Status(std::span<const Segment> row)>;
 
   /// spec.Check() is ok.
   RowBuilder(const RowSpec& spec, Sink sink);
   ~RowBuilder();
 
-  /// The next sample; they come in ascending order. OutOfRange where it is too long and such are refused. Other errors
-  /// are the sink's.
+  /// Takes the next sample; they come in ascending order. Returns OutOfRange if it is too long and such are refused.
+  /// Other errors are the sink's.
   absl::Status Add(uint64_t sample, uint64_t tokens);
-  /// After the last one.
+  /// Call this after the last sample.
   absl::Status Finish();
 
-  /// Complete after Finish.
+  /// The counts are complete after Finish.
   const RowCounts& counts() const { return counts_; }
 
  private:

@@ -35,7 +35,7 @@ Built Build(const RowSpec& spec, const std::vector<uint64_t>& lengths) {
   return built;
 }
 
-// Lengths as of text: many short ones, few that are very long.
+// Returns lengths as of text: many short ones, few that are very long.
 std::vector<uint64_t> TextLengths(uint64_t count, double mean_log, double sigma, uint64_t seed) {
   std::vector<uint64_t> lengths;
   Rng rng(seed);
@@ -53,8 +53,8 @@ std::vector<uint64_t> AnyLengths(uint64_t count, uint64_t most, uint64_t seed) {
   return lengths;
 }
 
-// What must hold of any rows: none is empty or too long, segments lie within their samples and none overlap, and the
-// counts are those of the rows. Returns the tokens of each sample that are in rows.
+// Checks what must hold of any rows: none is empty or too long, segments lie within their samples and none overlap, and
+// the counts are those of the rows. Returns the tokens of each sample that are in rows.
 std::vector<uint64_t> CheckRows(const RowSpec& spec, const std::vector<uint64_t>& lengths, const Built& built) {
   RowCounts seen;
   std::vector<uint64_t> taken(lengths.size());
@@ -144,7 +144,7 @@ TEST(RowBuilder, BucketsShareOutEachPieceOnce) {
   }
 }
 
-// Every token once, whatever the layout, the lengths and the groups.
+// Every token comes once, whatever the layout, the lengths and the groups.
 TEST(RowBuilder, HasEachTokenOnce) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Rng rng(seed);
@@ -155,7 +155,7 @@ TEST(RowBuilder, HasEachTokenOnce) {
     EXPECT_EQ(CheckRows(spec, lengths, built), lengths) << "seed " << seed;
     EXPECT_EQ(built.rows, Build(spec, lengths).rows);
     if (spec.layout != RowLayout::kStream) continue;
-    // The rows of a stream are the samples one behind another, and all but the last are full.
+    // The rows of a stream are the samples one after another, and all but the last are full.
     uint64_t sample = 0;
     uint64_t offset = 0;
     for (size_t row = 0; row < built.rows.size(); ++row) {
@@ -196,7 +196,7 @@ TEST(RowBuilder, PacksAsWellAsBestFitCan) {
   }
 }
 
-// The figure that is promised: 99.8 % of the places hold tokens, on lengths as texts have them.
+// This figure is promised: 99.8 % of the places hold tokens, on lengths as texts have them.
 TEST(RowBuilder, FillsRowsOnTypicalTexts) {
   for (const auto& [length, mean_log, sigma] : std::vector<std::tuple<uint64_t, double, double>>{
            {2048, 6.2, 1.1}, {2048, 5.0, 1.2}, {4096, 6.5, 1.0}, {8192, 6.5, 1.3}, {1024, 6.0, 1.0}}) {
@@ -206,7 +206,7 @@ TEST(RowBuilder, FillsRowsOnTypicalTexts) {
   }
 }
 
-// What one group of rows consists of lies close together, so that it is read in long runs.
+// The samples of one group of rows are close together, so that they are read in long runs.
 TEST(RowBuilder, PacksNeighbours) {
   const RowSpec spec{.layout = RowLayout::kPack, .length = 2048, .group = 256};
   const std::vector<uint64_t> lengths = TextLengths(50'000, 6.2, 1.1, 9);

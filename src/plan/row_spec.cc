@@ -7,7 +7,8 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kRowsDomain = 0x4d522d726f77732d;  // "MR-rows-"
-/// Of the construction of rows. Any change that moves a token raises it (row_golden_test.cc notices).
+/// This is the version of the construction of rows. Any change that moves a token raises it (row_golden_test.cc
+/// notices).
 constexpr uint64_t kPackingVersion = 1;
 
 }  // namespace

@@ -27,7 +27,7 @@ absl::Status Damaged(std::string_view what) {
   return absl::DataLossError(fmt::format("{} damaged", what));
 }
 
-/// Of a group: its number is part of it, so that a damaged table is noticed, too.
+/// Returns the checksum of a group. The number is part of it, so that a damaged table is noticed, too.
 uint32_t BlockCrc(uint64_t group, ByteSpan payload) {
   std::array<std::byte, 8> number{};
   StoreLe(number.data(), group);
@@ -54,7 +54,8 @@ int64_t UnZigZag(uint64_t value) {
   return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
 }
 
-// False when segments of a sample overlap: they are read in this order, each from where the one before has ended.
+// Returns false when segments of a sample overlap: they are read in this order, each from where the one before has
+// ended.
 bool AddStoredOrder(RowGroup* group) {
   group->stored.resize(group->segments.size());
   for (uint32_t row = 0; row < group->rows(); ++row) {

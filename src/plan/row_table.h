@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "plan/row_spec.h"
 
-/// The rows that were made once, as they are kept: docs/formats/packs.md. Pure.
+/// Holds the rows that were made once, as they are kept (docs/formats/packs.md). Pure.
 
 namespace millrace {
 
@@ -40,13 +40,13 @@ class RowTableWriter {
   uint64_t written_ = 0;
 };
 
-/// Rows that follow one another, and what they consist of.
+/// Holds rows that follow one another, and their contents.
 struct RowGroup {
   uint64_t first_row = 0;
   std::vector<Segment> segments;  // row by row
   std::vector<uint32_t> begins;   // the first segment of each row, and the number of all
 
-  /// The segments as they are stored: by sample and offset.
+  /// Describes the segments as they are stored: by sample and offset.
   struct Stored {
     uint32_t segment = 0;  // which of `segments`
     uint32_t row = 0;      // from first_row on
@@ -63,8 +63,8 @@ struct RowGroup {
 /// Reads a table. Immutable and thread-safe; the bytes must outlive it.
 class RowTable {
  public:
-  /// DataLoss when the bytes are damaged, cut short, or no such table; FailedPrecondition when it is one of another key
-  /// or version. Reads the foot only.
+  /// Returns DataLoss when the bytes are damaged, cut short, or not such a table; FailedPrecondition when it is one of
+  /// another key or version. It reads the foot only.
   static absl::StatusOr<RowTable> Open(ByteSpan bytes, uint64_t key);
 
   uint64_t key() const { return key_; }
@@ -74,8 +74,9 @@ class RowTable {
   uint64_t samples() const { return samples_; }
   const RowCounts& counts() const { return counts_; }
 
-  /// Rows number * group() and on. number < size() / group(), rounded up. What it says is within all bounds: samples
-  /// below samples(), rows of one segment or more and at most length() tokens. DataLoss when it is damaged.
+  /// Reads rows number * group() and on. number < size() / group(), rounded up. The result is within all bounds:
+  /// samples below samples(), rows of one segment or more and at most length() tokens. Returns DataLoss when it is
+  /// damaged.
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
   /// Reads all groups. DataLoss also where their segments are not as many as the foot says.
   absl::Status Verify() const;

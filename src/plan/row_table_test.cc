@@ -112,7 +112,7 @@ TEST(RowTable, NoticesEveryFlippedByteAndEveryCut) {
   }
 }
 
-// Who reads them in stored order counts on it.
+// A reader that reads them in stored order counts on it.
 TEST(RowTable, PiecesThatOverlapAreDamage) {
   const RowSpec spec{.layout = RowLayout::kPad, .length = 100, .group = 2};
   const uint64_t key = spec.Key(1);

@@ -17,7 +17,7 @@ SampleOrder SampleOrder::Spread(uint64_t samples, uint64_t count) {
   return order;
 }
 
-// The one in the middle of each of `size_` equal parts.
+// Returns the sample in the middle of each of `size_` equal parts.
 uint64_t SampleOrder::SpreadAt(uint64_t position) const {
   const auto twice = static_cast<unsigned __int128>(2 * position + 1) * samples_;
   return static_cast<uint64_t>(twice / (2 * size_));

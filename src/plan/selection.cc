@@ -19,7 +19,8 @@ constexpr uint64_t kCountWords = kBlocks * sizeof(uint16_t) / sizeof(uint64_t);
 
 constexpr uint64_t kEachByte = 0x0101010101010101;
 
-/// Byte i: how many bits are set in bytes 0 .. i. Without the instruction for it, which the oldest machines lack.
+/// Byte i of the result says how many bits are set in bytes 0 .. i. It does without the instruction for it, which the
+/// oldest machines lack.
 inline uint64_t BitsUpToBytes(uint64_t word) {
   word = word - ((word >> 1) & 0x5555555555555555);
   word = (word & 0x3333333333333333) + ((word >> 2) & 0x3333333333333333);
@@ -30,7 +31,7 @@ inline uint64_t CountBits(uint64_t word) {
   return BitsUpToBytes(word) >> 56;
 }
 
-/// The place of set bit number `rank` of those of the word.
+/// Returns the place of set bit number `rank` of those of the word.
 inline uint64_t SelectBit(uint64_t word, uint64_t rank) {
   const uint64_t up_to = BitsUpToBytes(word);
   // The top bit of byte i stays set where byte i of up_to is at most the rank; their number is the byte to look into.
@@ -47,7 +48,7 @@ inline uint64_t CountBefore(const uint64_t* counts, uint64_t block) {
 }
 
 uint64_t SelectInBitmap(const uint64_t* counts, uint64_t members, uint64_t rank) {
-  // Members mostly lie evenly, so the guess is mostly right.
+  // Members are mostly spread evenly, so the guess is mostly right.
   uint64_t block = static_cast<uint32_t>(rank * kBlocks) / static_cast<uint32_t>(members);
   while (CountBefore(counts, block) > rank) --block;
   while (block + 1 < kBlocks && CountBefore(counts, block + 1) <= rank) ++block;
@@ -74,7 +75,8 @@ uint64_t ChunksIn(uint64_t universe) {
 
 }  // namespace
 
-/// Whether a list takes no more than chunks may, which need their numbers and a hint, and at most 2 bytes a member.
+/// Returns whether a list takes no more than chunks may, which need their numbers and a hint, and at most 2 bytes a
+/// member.
 bool Selection::IsFew(uint64_t universe, uint64_t members) {
   constexpr uint64_t kChunkBytes = sizeof(Chunk) + sizeof(uint32_t);
   return members <= ChunksIn(universe) * kChunkBytes / (NumberList::WidthFor(universe) - sizeof(uint16_t));
@@ -101,7 +103,7 @@ uint64_t Selection::WidthOf(size_t chunk) const {
 size_t Selection::ChunkOfRank(uint64_t rank) const {
   const uint64_t hint = rank >> hint_shift_;
   size_t chunk = hints_[hint];
-  // Where members lie evenly it is this chunk or one of the next.
+  // If members are spread evenly, it is this chunk or one of the next.
   for (int near = 0; near < 3; ++near, ++chunk) {
     if (chunks_[chunk + 1].before > rank) return chunk;
   }
@@ -137,7 +139,7 @@ void Selection::Prefetch(uint64_t rank) const {
     __builtin_prefetch(lists_.data() + offset + rank);
     return;
   }
-  // Members mostly lie evenly: what is looked for is in the block that they let expect, or beside it.
+  // Members are mostly spread evenly: what is looked for is in the block that they let expect, or beside it.
   const uint64_t block = rank * kBlocks / members;
   const uint64_t* const counts = words_.data() + offset;
   __builtin_prefetch(counts + block / 4);
@@ -222,7 +224,7 @@ uint64_t Selection::memory_bytes() const {
          words_.size() * sizeof(uint64_t) + hints_.size() * sizeof(uint32_t);
 }
 
-/// About as many hints as chunks, so that a rank is close to one.
+/// There are about as many hints as chunks, so that a rank is close to one.
 void Selection::Index() {
   const uint64_t per_chunk = size() / chunks_.size();
   hint_shift_ = per_chunk == 0 ? 0 : static_cast<unsigned>(std::bit_width(per_chunk)) - 1;
@@ -249,7 +251,7 @@ uint64_t Selection::HashOfChunks() const {
   return hash.Digest().low;
 }
 
-/// The same of the chunks that the list's members would be stored in. Nearly all of them have none.
+/// Returns the same hash as the chunks that the list's members would be stored in. Nearly all of them are empty.
 uint64_t Selection::HashOfList() const {
   Xxh3Stream hash;
   hash.UpdateLe64(universe_);

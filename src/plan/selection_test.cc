@@ -20,8 +20,8 @@ Selection MakeSelection(uint64_t universe, const std::vector<uint64_t>& members)
   return std::move(builder).Finish();
 }
 
-/// What positions hold, by definition: of each chunk how many members it has, and unless these are none or all their
-/// low halves, or beyond 4,096 of them a bit for each number.
+/// Computes what positions hold, by definition. For each chunk it is the number of members. Unless these are none or
+/// all, their low halves follow, or beyond 4,096 of them a bit for each number.
 uint64_t FingerprintOf(uint64_t universe, const std::vector<uint64_t>& members) {
   Xxh3Stream hash;
   hash.UpdateLe64(universe);
@@ -92,7 +92,7 @@ Selection MakeOfList(uint64_t universe, const std::vector<uint64_t>& members) {
   return Selection::Of(universe, std::move(list));
 }
 
-/// As ExpectIs, but only looks for members, for what is beside them, beside the bounds of chunks and anywhere.
+/// Does as ExpectIs, but only looks for members, and for numbers beside them, beside the bounds of chunks and anywhere.
 void ExpectIsAround(const Selection& selection, uint64_t universe, const std::vector<uint64_t>& members, Rng& rng) {
   ASSERT_EQ(selection.universe(), universe);
   ASSERT_EQ(selection.size(), members.size());
@@ -120,7 +120,7 @@ void ExpectIsAround(const Selection& selection, uint64_t universe, const std::ve
   }
 }
 
-/// So many numbers, all different: anywhere, or in `clumps` stretches without gaps that may touch.
+/// Draws so many numbers, all different: anywhere, or in `clumps` stretches without gaps that may touch.
 std::vector<uint64_t> DrawSome(uint64_t universe, uint64_t count, uint64_t clumps, Rng& rng) {
   std::set<uint64_t> numbers;
   while (numbers.size() < count) {
@@ -188,7 +188,7 @@ TEST(Selection, FewMembersBeyond32Bits) {
     ExpectIsAround(MakeOfList(universe, members), universe, members, rng);
     EXPECT_EQ(selection.memory_bytes(), (universe > limit ? 6 : 4) * members.size());
   }
-  // The last list, and the first that is chunks.
+  // The first is the last list, and the second is the first that is chunks.
   for (const uint64_t count : {327'685u, 327'686u}) {
     const std::vector<uint64_t> members = DrawSome(limit + 1, count, 0, rng);
     const Selection selection = MakeSelection(limit + 1, members);
@@ -285,7 +285,7 @@ TEST(Selection, TheFingerprintIsThatOfItsMembers) {
       EXPECT_TRUE(seen.insert(MakeSelection(universe, members).fingerprint()).second);
     }
   }
-  // Frozen, as positions hold it: every third of 200,000, every 1,000th, and all but one.
+  // These are frozen, as positions hold them: every third of 200,000, every 1,000th, and all but one.
   std::vector<uint64_t> third;
   std::vector<uint64_t> rare;
   std::vector<uint64_t> most;

@@ -62,7 +62,7 @@ TEST(SplitKeys, SeedsAreUnrelated) {
   EXPECT_NEAR(both, 2500, 250);
 }
 
-/// Which part a key belongs to is a promise: a validation set must not leak into training with the next release.
+/// The part that a key belongs to is a promise: a validation set must not leak into training with the next release.
 TEST(SplitKeys, IsFrozen) {
   const std::vector<KeyRange> parts = *SplitKeys(std::vector{0.9, 0.1}, 0);
   EXPECT_EQ(parts[0].last, 0xe666666666666800u - 1);

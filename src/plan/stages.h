@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A shard as a listing has it.
+/// Describes a shard as a listing has it.
 struct ListedShard {
   std::string_view key;  // below the data set's URI
   uint64_t size = 0;
@@ -19,8 +19,8 @@ struct ListedShard {
 /// Identifies a listing: the keys, sizes and ETags of its shards, in ascending order of keys.
 uint64_t ListingFingerprint(std::span<const ListedShard> shards);
 
-/// The division of the shards of a data set into stages (docs/plan.md#the-staged-first-epoch), as a pure function of
-/// their sizes, in the order of keys, and a seed.
+/// Divides the shards of a data set into stages (docs/plan.md#the-staged-first-epoch), as a pure function of their
+/// sizes, in the order of keys, and a seed.
 class Stages {
  public:
   static constexpr uint64_t kFirstBytes = uint64_t{256} << 20;
@@ -29,14 +29,14 @@ class Stages {
   Stages(std::span<const uint64_t> sizes, uint64_t seed);
 
   uint64_t size() const { return stages_.size(); }
-  /// The shards of a stage, by their places in the listing, ascending. stage < size().
+  /// Returns the shards of a stage, by their places in the listing, ascending. stage < size().
   const std::vector<uint64_t>& ShardsOf(uint64_t stage) const { return stages_[stage]; }
 
  private:
   std::vector<std::vector<uint64_t>> stages_;
 };
 
-/// Parts of the policy of the windowed shuffle that were chosen; 0: they follow from the index of each stage.
+/// These parts of the policy of the windowed shuffle were chosen; 0: they follow from the index of each stage.
 struct ChosenSizes {
   uint64_t extent = 0;
   uint64_t window = 0;

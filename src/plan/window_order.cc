@@ -56,13 +56,13 @@ WindowOrder::WindowOrder(uint64_t samples, const OrderPolicy& policy, uint64_t s
   start_sample_ = (FirstRow(start_) << lanes_log2_) * extent_.divisor();
 }
 
-/// Of the window that is number `window` by slots.
+/// Returns the first row of the window that is number `window` by slots.
 uint64_t WindowOrder::FirstRow(uint64_t window) const {
   return window <= larger_ ? window * rows_of_larger_.divisor()
                            : rows_in_larger_ + (window - larger_) * rows_.divisor();
 }
 
-/// The last window has also the slots behind the rows, which may make a row together.
+/// The last window has also the slots after the rows, which may make a row together.
 WindowOrder::Window WindowOrder::WindowWithRow(uint64_t row) const {
   const uint64_t by_slots = row < rows_in_larger_
                                 ? rows_of_larger_.Divide(row).quotient
@@ -147,7 +147,7 @@ void WindowReader::Enter(uint64_t position) {
   const bool tables = largest_lane_ <= Permutation::kSmall;
   tables_.resize(tables ? largest_lane_ << window_.lanes_log2 : 0);
   permutations_.assign(tables ? 0 : window_.lanes(), {0, 0});
-  // Worth it only where each extent is read several times by this reader.
+  // It is worth it only if each extent is read several times by this reader.
   constexpr uint64_t kReads = 4;
   const uint64_t extent = order_->extent();
   extents_.resize(extent / kReads >= stride_ ? (window_.size + extent - 1) / extent : 0);

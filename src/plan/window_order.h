@@ -12,13 +12,13 @@
 
 namespace millrace {
 
-/// The windowed shuffle (docs/plan.md): extents are permuted into slots, whole rows of `policy.lanes` slots make
-/// windows of at most `policy.window` extents, and the samples of a window are dealt to lanes, each of which is
+/// Computes the windowed shuffle (docs/plan.md). Extents are permuted into slots. Whole rows of `policy.lanes` slots
+/// make windows of at most `policy.window` extents. The samples of a window are dealt to lanes, each of which is
 /// permuted by itself. Everything is arithmetic on a handful of numbers. Immutable and thread-safe.
 class WindowOrder {
  public:
-  /// A window. Its lanes have as many whole extents each; the samples of the extents that remain are a line, of which
-  /// each lane has a share. Position `first + q` belongs to lane q mod lanes().
+  /// This is a window. Its lanes have as many whole extents each; the samples of the extents that remain are a line, of
+  /// which each lane has a share. Position `first + q` belongs to lane q mod lanes().
   struct Window {
     uint64_t number = 0;  // in the epoch
     uint64_t first = 0;   // position
@@ -26,21 +26,21 @@ class WindowOrder {
     unsigned lanes_log2 = 0;
     uint64_t first_slot = 0;
     uint64_t rows = 0;  // whole extents of each lane
-    uint64_t line = 0;  // samples that are shared out; they begin with the slot behind the rows
+    uint64_t line = 0;  // samples that are shared out; they begin with the slot after the rows
 
     uint64_t lanes() const { return uint64_t{1} << lanes_log2; }
     uint64_t end() const { return first + size; }
     uint64_t first_slot_of_line() const { return first_slot + (rows << lanes_log2); }
-    /// Samples of the line that go to the lanes which are `lane` modulo 2^bits, taken together.
+    /// Returns the samples of the line that go to the lanes which are `lane` modulo 2^bits, taken together.
     uint64_t Share(uint64_t lane, unsigned bits) const { return (line + (uint64_t{1} << bits) - 1 - lane) >> bits; }
-    /// Where the lane's share begins in the line: that of the even lanes comes before that of the odd ones, each
-    /// divided likewise by the next bit.
+    /// Returns where the lane's share begins in the line. The shares of the even lanes come before those of the odd
+    /// ones, and each of the two is divided by the next bit in the same way.
     uint64_t CutOf(uint64_t lane) const;
     struct Cut {
       uint64_t lane = 0;
       uint64_t offset = 0;  // in its share
     };
-    /// The inverse: whose share has this sample of the line.
+    /// This is the inverse: it returns whose share has this sample of the line.
     Cut ShareOf(uint64_t offset) const;
   };
 
@@ -51,7 +51,7 @@ class WindowOrder {
   uint64_t PositionOf(uint64_t sample) const;
   Window WindowAt(uint64_t position) const;
 
-  // The parts of At, for WindowReader.
+  // These are the parts of At, for WindowReader.
 
   uint64_t SamplesOf(const Window& window, uint64_t lane) const;
   Permutation Lane(const Window& window, uint64_t lane) const;
@@ -59,13 +59,13 @@ class WindowOrder {
     uint64_t slot = 0;  // counted from the first of the window
     uint64_t sample = 0;
   };
-  /// Of sample `index` of the lane, before its permutation; `cut` is window.CutOf(lane).
+  /// Returns the place of sample `index` of the lane, before its permutation; `cut` is window.CutOf(lane).
   Place PlaceOf(const Window& window, uint64_t lane, uint64_t cut, uint64_t index) const;
   /// Replaces each slot of the window, counted from its first, by its extent.
   void MapSlots(const Window& window, std::span<uint64_t> slots) const;
   uint64_t ExtentIn(uint64_t slot) const { return slot < extents_.size() ? extents_.At(slot) : slot; }
   uint64_t extent() const { return extent_.divisor(); }
-  /// With which window, counted by slots, the epoch begins.
+  /// Returns the window, counted by slots, with which the epoch begins.
   uint64_t start() const { return start_; }
 
  private:
@@ -76,7 +76,7 @@ class WindowOrder {
   uint64_t lane_key_;  // of (seed, epoch)
   Divider extent_;     // samples of an extent
   unsigned lanes_log2_;
-  Permutation extents_;  // slot -> extent, of full extents; the short one stays behind them
+  Permutation extents_;  // slot -> extent, of full extents; the short one stays after them
   uint64_t windows_;
   uint64_t larger_;         // windows that have one row more, the first ones
   Divider rows_of_larger_;  // of these
@@ -86,10 +86,10 @@ class WindowOrder {
   uint64_t start_sample_ = 0;  // samples in the slots before that window
 };
 
-/// WindowOrder::At for a reader that goes forward: keeps the tables of the window that it is in. Memory: up to 8 bytes
-/// for each extent of a window; 8 for each lane, and beside these 1 for each sample where all lanes have up to
-/// Permutation::kSmall samples, else 104 for each lane; of a subset, 8 more for each sample of windows of up to
-/// kMembers. Not thread-safe; must not outlive the order.
+/// Computes WindowOrder::At for a reader that goes forward: keeps the tables of the window that it is in. It takes up
+/// to 8 bytes for each extent of a window. It takes 8 more bytes for each lane, and beside these 1 for each sample, if
+/// all lanes have up to Permutation::kSmall samples; otherwise 104 for each lane. A subset takes 8 more for each sample
+/// of windows of up to kMembers. Not thread-safe; must not outlive the order.
 class WindowReader {
  public:
   static constexpr size_t kBlock = 64;
@@ -117,7 +117,7 @@ class WindowReader {
   WindowOrder::Window window_;  // none yet: end() is 0
   uint64_t largest_lane_ = 0;   // samples; lane 0, the others have one less or as many
   bool large_lanes_ = false;    // all of them, by Permutation::small()
-  // Of each lane, made when first needed; for all lanes one or the other.
+  // There is one for each lane, made when first needed; all lanes have one kind or the other.
   std::vector<uint64_t> cuts_;             // kNotMade before
   std::vector<uint8_t> tables_;            // of their permutations where all are small, largest_lane_ each
   std::vector<Permutation> permutations_;  // else

@@ -17,8 +17,8 @@
 namespace millrace {
 namespace {
 
-/// The samples that the lanes share out, by docs/plan.md: `line` is divided between even and odd lanes, and so on by
-/// the further bits, as the places of these lanes demand. Appends to each lane its share.
+/// Divides samples among the lanes, by docs/plan.md. `line` is divided between even and odd lanes, and so on by the
+/// further bits, as the places of these lanes demand. Appends to each lane its share.
 void ShareOut(const std::vector<uint64_t>& line, const std::vector<uint64_t>& lanes,
               std::vector<std::vector<uint64_t>>* dealt, const std::vector<uint64_t>& lacking) {
   if (lanes.size() == 1) {
@@ -37,7 +37,7 @@ void ShareOut(const std::vector<uint64_t>& line, const std::vector<uint64_t>& la
   ShareOut({cut, line.end()}, halves[1], dealt, lacking);
 }
 
-/// The window of these full extents (by slot) and further samples, as docs/plan.md tells it.
+/// Returns the window of these full extents (by slot) and further samples, as docs/plan.md describes it.
 std::vector<uint64_t> ToldWindow(const WindowOrder& order, const WindowOrder::Window& window,
                                  const std::vector<uint64_t>& full, const std::vector<uint64_t>& short_extent,
                                  const OrderPolicy& policy) {
@@ -70,7 +70,7 @@ std::vector<uint64_t> ToldWindow(const WindowOrder& order, const WindowOrder::Wi
   return result;
 }
 
-/// The order as docs/plan.md tells it, with lists instead of arithmetic.
+/// Computes the order as docs/plan.md describes it, with lists instead of arithmetic.
 std::vector<uint64_t> ToldOrder(uint64_t samples, const OrderPolicy& policy, uint64_t seed, uint64_t epoch) {
   const WindowOrder order(samples, policy, seed, epoch);
   const uint64_t b = policy.extent;
@@ -140,8 +140,10 @@ TEST(WindowOrder, EveryLaneHasAKeyOfItsOwn) {
   EXPECT_EQ(orders.size(), lanes);
 }
 
-/// What docs/plan.md says of windows: no more than windows of policy.window extents make, none larger than that, all
-/// but one of whole rows, and their rows differ by one at most; the one with the rest comes anywhere in the epoch.
+/// These are the rules of docs/plan.md for windows:
+///   - there are no more of them than if each had policy.window extents, and none is larger than that;
+///   - all but one consist of whole rows, and their rows differ by one at most;
+///   - the one with the rest comes anywhere in the epoch.
 TEST(WindowOrder, WindowsAreAsEqualAsWholeRowsAllow) {
   for (const OrderPolicy& policy : Policies()) {
     if (policy.shuffle != Shuffle::kWindow) continue;
@@ -182,7 +184,7 @@ TEST(WindowOrder, TheWindowWithTheRestComesAnywhere) {
   EXPECT_LT(std::abs(ChiSquareZ(comes)), 5);
 }
 
-/// The extents that more than one rank reads.
+/// Returns the extents that more than one rank reads.
 std::set<uint64_t> SharedExtents(const Plan& plan, const OrderPolicy& policy, uint64_t world) {
   std::vector<uint64_t> reader((plan.size() + policy.extent - 1) / policy.extent, UINT64_MAX);
   std::set<uint64_t> shared;
@@ -194,8 +196,8 @@ std::set<uint64_t> SharedExtents(const Plan& plan, const OrderPolicy& policy, ui
   return shared;
 }
 
-/// Ranks of a power of two up to the lanes share nothing but extents at cuts: of those that make no whole row, as many
-/// as there are ranks but one.
+/// Ranks of a power of two up to the lanes share only extents at cuts. These are among the extents that make no whole
+/// row, and are as many as there are ranks but one.
 TEST(WindowOrder, RanksOfAPowerOfTwoShareOnlyWhatIsCut) {
   for (const OrderPolicy& policy : {Windowed(13, 192, 64), Windowed(16, 64, 64), Windowed(3, 8, 4), Windowed(7, 5, 1),
                                     Windowed(100, 32, 16), Windowed(1, 64, 64)}) {
@@ -219,7 +221,7 @@ TEST(WindowOrder, RanksOfAPowerOfTwoShareOnlyWhatIsCut) {
   }
 }
 
-/// The table of docs/plan.md.
+/// This is the table of docs/plan.md.
 TEST(WindowOrder, SharedExtentsAreThoseOfTheDocumentation) {
   const OrderPolicy policy = Windowed(13, 192, 64);
   std::string found;

@@ -21,8 +21,8 @@ bool FitsHostName(std::string_view bucket) {
          std::all_of(bucket.begin(), bucket.end(), [](char c) { return IsLowerAlphanumeric(c) || c == '-'; });
 }
 
-/// The address of an access point or a directory bucket. The name is in the host; as in botocore, that of a directory
-/// bucket is in the path if the endpoint is an IP address.
+/// Returns the address of an access point or a directory bucket. The name is in the host; as in botocore, that of a
+/// directory bucket is in the path if the endpoint is an IP address.
 S3Address SpecialAddress(const std::optional<EndpointUrl>& custom, std::string_view region, const S3BucketName& name,
                          std::string_view bucket, std::string_view key, AwsEndpointKind kind) {
   const bool is_access_point = name.kind == S3BucketName::Kind::kAccessPoint;

@@ -6,7 +6,7 @@
 
 #include "aws/endpoint.h"
 
-/// The server, Host header and path of a bucket and a key. Pure.
+/// These are the server, Host header and path of a bucket and a key. Pure.
 
 namespace millrace {
 
@@ -16,14 +16,14 @@ struct S3Address {
   std::string path;  // encoded
 };
 
-/// The place of the bucket's name: the path, or the host's name ("virtual host").
+/// Says where the bucket's name is: in the path, or in the host's name ("virtual host").
 enum class S3Addressing {
   kAuto,     // AWS: in the host; custom endpoints: in the path
   kVirtual,  // in the host
   kPath,
 };
 
-/// Which of AWS's endpoints of a region; nothing of a custom one.
+/// Selects one of AWS's endpoints of a region; it has no effect on a custom one.
 struct AwsEndpointKind {
   bool dual_stack = false;  // by IPv6, too
   bool fips = false;        // with cryptography that FIPS 140 admits
@@ -35,10 +35,10 @@ struct AwsEndpointKind {
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
                     std::string_view bucket, std::string_view key, AwsEndpointKind kind = {});
 
-/// True for IPv4 and IPv6 addresses, in front of which no name can stand.
+/// Returns true for IPv4 and IPv6 addresses, in front of which no name can be.
 bool IsIpAddress(std::string_view host);
 
-/// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..", and for ARNs of access points. The
+/// Returns true for 1 to 255 letters, digits, '.', '-' and '_', except "." and "..", and for ARNs of access points. The
 /// store decides whether a bucket may have that name; these cannot be mistaken for something else in a path.
 bool PlausibleBucket(std::string_view bucket);
 

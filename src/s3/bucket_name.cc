@@ -42,21 +42,20 @@ absl::StatusOr<S3BucketName> ParseArn(std::string_view text) {
   const Arn arn = SplitArn(text);
   if (arn.service == "s3-object-lambda") {
     return refuse(
-        "is an access point of S3 Object Lambda. It changes what it reads, so sizes, ranges and ETags do not hold: "
-        "name "
-        "the access point or the bucket behind it");
+        "is an access point of S3 Object Lambda. It changes the bytes of objects, so sizes, ranges and ETags do not "
+        "hold: name the access point or the bucket behind it");
   }
   if (arn.service == "s3-outposts") {
     return refuse("is an access point of S3 on Outposts, which Millrace does not know; name a bucket in a region");
   }
   if (arn.service == "s3express") return refuse("is the ARN of a directory bucket; write its name, as in s3://NAME");
-  if (arn.service != "s3") return refuse(fmt::format("is no ARN of S3; expected {}", kAccessPointForm));
+  if (arn.service != "s3") return refuse(fmt::format("is not an ARN of S3; expected {}", kAccessPointForm));
   constexpr std::string_view kType = "accesspoint";
   const bool is_access_point = arn.resource.starts_with(kType) && arn.resource.size() > kType.size() + 1 &&
                                (arn.resource[kType.size()] == ':' || arn.resource[kType.size()] == '/');
   if (!is_access_point && arn.region.empty() && arn.account.empty() && !arn.resource.empty())
     return refuse(fmt::format("is the ARN of a bucket; write s3://{}", arn.resource));
-  if (!is_access_point) return refuse(fmt::format("is no ARN of an access point; expected {}", kAccessPointForm));
+  if (!is_access_point) return refuse(fmt::format("is not an ARN of an access point; expected {}", kAccessPointForm));
   const std::string_view name = arn.resource.substr(kType.size() + 1);
   if (arn.region.empty() || name.ends_with(".mrap")) {
     return refuse(

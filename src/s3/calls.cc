@@ -74,11 +74,11 @@ using CreateSessionCall = CallExchange<ExpiringCredentials>;
 absl::Status NotBelow(std::string_view what, std::string_view name, const std::string& prefix) {
   return absl::DataLossError(
       fmt::format("the store lists {} \"{}\", which does not begin with the requested prefix \"{}\"; nothing "
-                  "of this page is used; check the store, or what stands between it and this machine",
+                  "of this page is used; check the store and any proxy in front of it",
                   what, name.substr(0, 1024), prefix));
 }
 
-// A name beyond the prefix would be read, overwritten or removed as if it lay below it.
+// A name beyond the prefix would be read, overwritten or removed as if it were below it.
 absl::Status CheckNames(const ListPage& page, const ListOptions& options) {
   for (const ObjectInfo& object : page.objects) {
     if (!object.key.starts_with(options.prefix)) return NotBelow("the key", object.key, options.prefix);
@@ -90,19 +90,19 @@ absl::Status CheckNames(const ListPage& page, const ListOptions& options) {
     // A walk through folders cuts off the prefix and the delimiter.
     if (prefix.size() > options.prefix.size() && prefix.ends_with(options.delimiter)) continue;
     return absl::DataLossError(
-        fmt::format("the store lists \"{}\" as a folder below the prefix \"{}\", which it is not; check the store, or "
-                    "what stands between it and this machine",
+        fmt::format("the store lists \"{}\" as a folder below the prefix \"{}\", which it is not; check the store "
+                    "and any proxy in front of it",
                     prefix.substr(0, 1024), options.prefix));
   }
   return absl::OkStatus();
 }
 
-/// The prefix of a request for a listing. Those in directory buckets are folders.
+/// Returns the prefix of a request for a listing. Prefixes in directory buckets are folders.
 std::string PrefixAsked(const std::string& bucket, const std::string& prefix) {
   return IsDirectoryBucket(bucket) ? prefix.substr(0, prefix.rfind('/') + 1) : prefix;
 }
 
-/// A page of a folder, without what does not begin with the prefix.
+/// Parses a page of a folder, without names that do not begin with the prefix.
 absl::StatusOr<ListPage> ParseWithin(std::string_view text, const std::string& prefix) {
   ASSIGN_OR_RETURN(ListPage page, ParseListXml(text));
   std::erase_if(page.objects, [&](const ObjectInfo& object) { return !object.key.starts_with(prefix); });
@@ -166,7 +166,7 @@ std::unique_ptr<S3Exchange> NewListUploadsExchange(S3Context& context, std::stri
   ListUploadsCall::Call call{.verb = "LIST", .about = ListUploadsCall::About::kBucket, .parse = ParseUploadsXml};
   call.draft.method = "GET";
   call.draft.counter = &context.counters.list;
-  // Without encoding-type: Ceph RADOS Gateway encodes the keys then, and does not say so.
+  // The request does not have encoding-type: Ceph RADOS Gateway encodes the keys then, and does not say so.
   call.draft.query = {{"uploads", ""}, {"max-uploads", "1000"}};
   const std::string asked = PrefixAsked(bucket, prefix);
   if (!asked.empty()) call.draft.query.emplace_back("prefix", asked);

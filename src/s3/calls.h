@@ -6,21 +6,21 @@
 #include "s3/exchange.h"
 #include "s3/listings.h"
 
-/// The exchanges of one request and one answer, which is read as a whole:
+/// Each function makes an exchange of one request and one answer, which is read as a whole:
 ///
 ///     NewTagsExchange(context, "bucket", "key", [](absl::StatusOr<ObjectTags> tags) { ... });
 
 namespace millrace {
 
-/// ListObjectsV2: one page.
+/// Makes ListObjectsV2 of one page.
 std::unique_ptr<S3Exchange> NewListExchange(S3Context& context, std::string bucket, ListOptions options,
                                             ListCallback done);
 
-/// ListBuckets: those of the account, a page of them.
+/// Makes ListBuckets of one page of the account's buckets.
 std::unique_ptr<S3Exchange> NewListBucketsExchange(S3Context& context, std::string continuation, BucketsCallback done);
 
-/// ListMultipartUploads: those whose keys begin with `prefix`. DataLoss if the store lists others, which nobody may
-/// abort, or if its pages do not come to an end.
+/// Sends ListMultipartUploads, for those whose keys begin with `prefix`. Returns DataLoss if the store lists others,
+/// which nobody may abort, or if its pages do not come to an end.
 std::unique_ptr<S3Exchange> NewListUploadsExchange(S3Context& context, std::string bucket, std::string prefix,
                                                    UploadMarker after, UploadsCallback done);
 
@@ -29,7 +29,8 @@ std::unique_ptr<S3Exchange> NewListUploadsExchange(S3Context& context, std::stri
 /// back.
 std::unique_ptr<S3Exchange> NewTagsExchange(S3Context& context, std::string bucket, std::string key, TagsCallback done);
 
-/// CreateSession of a directory bucket: the keys and the token that sign requests about it, for minutes.
+/// Receives the result of CreateSession of a directory bucket: the keys and the token that sign requests about it, for
+/// minutes.
 using CreateSessionCallback = absl::AnyInvocable<void(absl::StatusOr<ExpiringCredentials>)>;
 std::unique_ptr<S3Exchange> NewCreateSessionExchange(S3Context& context, std::string bucket,
                                                      CreateSessionCallback done);

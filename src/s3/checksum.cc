@@ -25,7 +25,7 @@ struct Header {
   Kind kind;
   size_t bytes;
 };
-// The cheapest first.
+// The cheapest is first.
 constexpr std::array kHeaders = {Header{"x-amz-checksum-crc32c", Kind::kCrc32c, 4},
                                  Header{"x-amz-checksum-crc32", Kind::kCrc32, 4},
                                  Header{"x-amz-checksum-crc64nvme", Kind::kCrc64Nvme, 8}};
@@ -36,7 +36,7 @@ std::string BigEndian(uint64_t value, size_t bytes) {
   return out;
 }
 
-/// The number of parts behind a composite checksum: 3 of "-3". 0 if it is not composite.
+/// Returns the number of parts after a composite checksum: 3 of "-3". Returns 0 if it is not composite.
 uint32_t PartCount(std::string_view text) {
   return ParseNumber<uint32_t>(text.substr(1)).value_or(0);
 }

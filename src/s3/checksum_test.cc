@@ -21,7 +21,7 @@ HttpHeaders HeadersOf(const std::map<std::string, std::string>& fields) {
   return headers;
 }
 
-// The check values of the algorithms: https://reveng.sourceforge.io/crc-catalogue/, RFC 1321.
+// The expected values are the check values of the algorithms: https://reveng.sourceforge.io/crc-catalogue/, RFC 1321.
 TEST(DigestOf, GivesTheChecksumInOnePieceOrCombined) {
   const std::map<Kind, std::string> expected = {{Kind::kCrc32, "cbf43926"},
                                                 {Kind::kCrc32c, "e3069283"},
@@ -50,7 +50,7 @@ TEST(WholeObjectChecksum, IsTheCheapestThatTheStoreTells) {
   EXPECT_EQ(ChecksumHeaderName(Kind::kCrc32c), "x-amz-checksum-crc32c");
   EXPECT_EQ(ChecksumHeaderValue({Kind::kCrc32c, DigestOf(Kind::kCrc32c, digits)}), "4waSgw==");
   EXPECT_EQ(ChecksumHeaderName(Kind::kCrc64Nvme), "x-amz-checksum-crc64nvme");
-  // printf 'ae8b14860a799888' | xxd -r -p | base64
+  // The expected value comes from: printf 'ae8b14860a799888' | xxd -r -p | base64
   EXPECT_EQ(ChecksumHeaderValue({Kind::kCrc64Nvme, DigestOf(Kind::kCrc64Nvme, digits)}), "rosUhgp5mIg=");
   EXPECT_EQ(WholeObjectChecksum(HeadersOf({{"x-amz-checksum-crc64nvme", "rosUhgp5mIg="}}))->kind, Kind::kCrc64Nvme);
 }

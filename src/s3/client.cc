@@ -35,7 +35,7 @@ int Permits(const S3Config& config, size_t loops) {
 
 HttpClientOptions HttpOptions(const S3Config& config, size_t loops) {
   HttpClientOptions options;
-  // A few more than operations: second requests do not wait for a connection.
+  // There are a few more connections than operations, so that second requests do not wait for one.
   options.max_connections = Permits(config, loops) + Permits(config, loops) / 8 + 1;
   options.ca_file = config.ca_file;
   options.proxies = config.proxies;
@@ -91,7 +91,7 @@ class S3Client::Impl {
     };
     Make(std::move(how), make, std::forward<Arguments>(arguments)...);
   }
-  /// The same, with an exchange that `make` makes.
+  /// Starts an operation with an exchange that `make` makes.
   template <typename MakeExchange, typename... Arguments>
   void Make(How how, const MakeExchange& make, Arguments&&... arguments) noexcept {
     try {
@@ -137,8 +137,8 @@ class S3Client::Impl {
   std::optional<CredentialLoader> loader_;  // last, so that it dies first: it makes calls
 };
 
-// The loop with the least to do; the caller's own, where waking another thread is spared, unless it has clearly more: a
-// callback that asks for many things at once must not leave the other loops idle.
+// Returns the loop with the least work. It is the caller's own loop, which spares waking another thread, unless that
+// clearly has more work. A callback that asks for many things at once must not leave the other loops idle.
 S3Loop& S3Client::Impl::ChooseHome() {
   const auto load = [](const S3Loop& home) { return home.operations.load(std::memory_order_relaxed); };
   const size_t first = next_home_.fetch_add(1, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// Credentials from end to end: a client whose settings name a source, a server that plays the source, and a store that
-// says whose request it got.
+// These tests use credentials from end to end: a client whose settings name a source, a server that plays the source,
+// and a store that says whose request it got.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ class CredentialLoaderTest : public ::testing::Test {
 
   static std::string Url(const ScriptedServer& server) { return "http://127.0.0.1:" + std::to_string(server.port()); }
 
-  /// The answers of the source to each request, by its beginning: "GET /x".
+  /// Sets the answers of the source to each request, by its beginning: "GET /x".
   void Source(std::map<std::string, std::string> answers) {
     source_.emplace([this, answers = std::move(answers)](ScriptedConnection& connection) {
       for (std::string request; !(request = connection.ReadRequest()).empty();) {

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-/// Answers at once to `known` requests, from which a client learns what is usual; then each new request is given to
+/// Answers at once to `known` requests, from which a client learns what is usual. Then each new request is given to
 /// `odd` with its number from 0, which says whether it has dealt with it.
 class OddServer {
  public:
@@ -149,7 +149,7 @@ TEST_F(S3ClientTest, WithoutExperienceNothingIsAskedTwice) {
 TEST_F(S3ClientTest, ATrickleIsCutAndResumed) {
   const std::string object = Pattern(200'000);
   const std::string answer = Answer(object, "Range: bytes=0-199999");
-  // In the middle, and where so little is left that it would take but some seconds.
+  // The body trickles in the middle, and where so little is left that it would take but some seconds.
   for (const size_t from : {size_t{50'000}, answer.size() - 3900}) {
     OddServer odd(object, 0, [&](ScriptedConnection& connection, int number) {
       if (number > 0) return false;

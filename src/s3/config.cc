@@ -44,7 +44,7 @@ absl::StatusOr<S3Addressing> FindAddressing(const AwsSettings& settings) {
                   style));
 }
 
-// Whether checksums are used wherever they are supported; no operation of ours requires one.
+// Returns whether checksums are used wherever they are supported; no operation of ours requires one.
 absl::StatusOr<bool> FindChecksums(const AwsSettings& settings, const char* variable, const std::string& in_profile) {
   const std::string when = absl::AsciiStrToLower(ToAbsl(settings.First({variable}, in_profile)));
   if (when.empty() || when == "when_supported") return true;
@@ -56,7 +56,7 @@ absl::StatusOr<bool> FindChecksums(const AwsSettings& settings, const char* vari
 absl::StatusOr<AwsEndpointKind> FindEndpointKind(const AwsSettings& settings, const std::string& custom_url) {
   AwsEndpointKind kind;
   ASSIGN_OR_RETURN(kind.dual_stack, settings.Flag("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint"));
-  // Of S3 alone, in the profile; older.
+  // The older setting is in the profile, for S3 alone.
   if (!kind.dual_stack && settings.Variable("AWS_USE_DUALSTACK_ENDPOINT").empty()) {
     ASSIGN_OR_RETURN(kind.dual_stack, settings.Flag("AWS_USE_DUALSTACK_ENDPOINT", "s3.use_dualstack_endpoint"));
   }

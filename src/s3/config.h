@@ -48,10 +48,10 @@ namespace millrace {
 ///   AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or _TOKEN
 ///   the metadata service of an EC2 instance, unless AWS_EC2_METADATA_DISABLED=true; its address is
 ///     AWS_EC2_METADATA_SERVICE_ENDPOINT, or by _ENDPOINT_MODE=IPv6; AWS_METADATA_SERVICE_TIMEOUT and
-///     AWS_METADATA_SERVICE_NUM_ATTEMPTS are the patience with it
+///     AWS_METADATA_SERVICE_NUM_ATTEMPTS bound the wait for it
 ///
 /// AWS_ENDPOINT_URL_STS, AWS_ENDPOINT_URL_SSO and AWS_ENDPOINT_URL_SSO_OIDC are the services of roles and SSO. Only
-/// keys that lie in settings are read here; S3Client fetches the others at the first request, and again ahead of their
+/// keys that are in settings are read here; S3Client fetches the others at the first request, and again ahead of their
 /// end, and reads settings and files again for it.
 ///
 /// That no credentials are found is no error here; the first request fails with the remedy. InvalidArgument for
@@ -59,11 +59,11 @@ namespace millrace {
 /// broken URL).
 absl::StatusOr<S3Config> LoadS3Config();
 
-/// Whose credentials LoadS3Config finds, as CredentialSource::Principal says; "" for unsigned requests, "unknown" if
-/// there are none. Programs with the same principal may read the same data.
+/// Returns the principal of the credentials that LoadS3Config finds, as CredentialSource::Principal does; "" for
+/// unsigned requests, "unknown" if there are none. Programs with the same principal may read the same data.
 std::string S3Principal(const AwsEnvironment& environment);
 
-/// The same from `environment`, for tests.
+/// Loads it from `environment`, for tests.
 absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment);
 
 }  // namespace millrace

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-/// Variables and files of a test.
+/// Holds the variables and files of a test.
 struct World {
   std::map<std::string, std::string> variables = {{"HOME", "/home/me"}};
   std::map<std::string, std::string> files;
@@ -101,7 +101,7 @@ TEST(S3Config, ContainersAreToldApartByTheirTokens) {
   EXPECT_NE(S3Principal(world.Environment()), other);
 }
 
-// Who knows the path gets the keys of the task.
+// A program that knows the path gets the keys of the task.
 TEST(S3Config, ThePathOfAContainersEndpointIsNotShown) {
   World world;
   world.variables["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"] = "/v2/credentials/CANARY";
@@ -220,7 +220,7 @@ TEST(S3Config, AddressingStyle) {
   EXPECT_EQ(load("[default]\ns3 =\n  addressing_style = path\n")->addressing, S3Addressing::kPath);
   EXPECT_EQ(load("[default]\nS3=\n  max_queue_size = 9\n\tAddressing_Style=virtual # why\nregion = auto\n")->addressing,
             S3Addressing::kVirtual);
-  // Of the s3 section, this profile and an indented line only.
+  // Only an indented line of the s3 section in this profile counts.
   EXPECT_EQ(load("[default]\ns3 =\naddressing_style = path\n")->addressing, S3Addressing::kAuto);
   EXPECT_EQ(load("[default]\ndynamodb =\n  addressing_style = path\n")->addressing, S3Addressing::kAuto);
   EXPECT_EQ(load("[profile other]\ns3 =\n  addressing_style = path\n[default]\n")->addressing, S3Addressing::kAuto);

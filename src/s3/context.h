@@ -23,10 +23,10 @@ namespace millrace {
 
 /// Adds the headers with which a new object is encrypted as the configuration says. Not for parts of uploads.
 void AddEncryption(HttpHeaders& headers, const S3Config& config);
-/// The same for a bucket. Those of a directory bucket belong to its session.
+/// Adds the headers for a bucket. Those of a directory bucket belong to its session.
 void AddEncryption(HttpHeaders& headers, const S3Config& config, std::string_view bucket);
 
-/// What the exchanges of one S3Client share, and what they learn for one another. Thread-safe.
+/// Holds what the exchanges of one S3Client share, and what they learn for one another. Thread-safe.
 class S3Context {
  public:
   /// `jitter_seed` must differ between processes, so that their retries do not march in step.
@@ -45,53 +45,53 @@ class S3Context {
   Outage outage;
   RequestCounters counters;
 
-  /// The credentials of the session of a directory bucket, which requests about it share.
+  /// Returns the credentials of the session of a directory bucket, which requests about it share.
   CredentialsProvider& Session(std::string_view bucket);
 
   S3Address Address(std::string_view bucket, std::string_view key) const;
-  /// The region that signs requests about the bucket: it is in the ARN of an access point, else it is learned.
+  /// Returns the region that signs requests about the bucket: it is in the ARN of an access point, else it is learned.
   std::string Region(std::string_view bucket) const;
-  /// InvalidArgument, with the remedy, if the settings do not admit a request about it (s3/bucket_name.h).
+  /// Returns InvalidArgument, with the remedy, if the settings do not admit a request about it (s3/bucket_name.h).
   absl::Status CheckBucket(std::string_view bucket) const;
-  /// For messages.
+  /// The name is for messages.
   std::string endpoint_name() const { return config.endpoint_url.empty() ? "S3" : config.endpoint_url; }
-  /// Whether requests in flight cannot be changed: they go over TLS, or never leave this machine.
+  /// Returns whether requests in flight cannot be changed: they go over TLS, or never leave this machine.
   bool secure() const { return !endpoint_ || endpoint_->server.tls || IsLoopback(endpoint_->server.host); }
-  /// Whether requests go out over plain HTTP.
+  /// Returns whether requests go out over plain HTTP.
   bool plain() const { return endpoint_ && !endpoint_->server.tls; }
-  /// False when nothing is new: the region is the one already in use.
+  /// Returns false when nothing is new: the region is the one already in use.
   bool LearnRegion(std::string_view bucket, std::string_view region);
 
-  /// Whether any server has ever answered: if not, the endpoint is more likely wrong than broken.
+  /// Returns whether any server has ever answered: if not, the endpoint is more likely wrong than broken.
   bool reached() const { return reached_.load(std::memory_order_relaxed); }
   void SetReached() {
     if (!reached()) reached_.store(true, std::memory_order_relaxed);
   }
 
-  /// Whether the store's ETags were found to be no MD5s of what they look like.
+  /// Returns whether the store's ETags were found not to be the MD5s that they look like.
   bool etags_opaque() const { return etags_opaque_.load(std::memory_order_relaxed); }
   void SetEtagsOpaque() { etags_opaque_.store(true, std::memory_order_relaxed); }
 
-  /// Whether a request that was made in the last seconds has succeeded.
+  /// Returns whether a request that was made in the last seconds has succeeded.
   bool AnsweredLately(absl::Time now) const {
     return absl::ToUnixMillis(now) - answered_ms_.load(std::memory_order_relaxed) < 10'000;
   }
   void SetAnswered(absl::Time sent) { answered_ms_.store(absl::ToUnixMillis(sent), std::memory_order_relaxed); }
 
-  /// Whether a warning of requests that keep failing may be logged now: one in ten seconds.
+  /// Returns whether a warning of requests that keep failing may be logged now: one in ten seconds.
   bool TakeWarning(absl::Time now) {
     int64_t last = warned_ms_.load(std::memory_order_relaxed);
     const int64_t now_ms = absl::ToUnixMillis(now);
     return now_ms - last >= 10'000 && warned_ms_.compare_exchange_strong(last, now_ms, std::memory_order_relaxed);
   }
 
-  /// The store's clock minus ours.
+  /// Returns the store's clock minus ours.
   absl::Duration clock_offset() const { return absl::Milliseconds(clock_offset_ms_.load(std::memory_order_relaxed)); }
   void LearnClockOffset(absl::Duration offset) {
     clock_offset_ms_.store(absl::ToInt64Milliseconds(offset), std::memory_order_relaxed);
   }
 
-  /// A new key for the jitter of one exchange.
+  /// Returns a new key for the jitter of one exchange.
   uint64_t NextJitterKey();
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 // Some stores say nothing until they have copied it all.
 constexpr int64_t kSlowestBytesPerSecond = 20 << 20;
-constexpr absl::Duration kLeastPatience = absl::Seconds(45);
+constexpr absl::Duration kMinExtraTimeout = absl::Seconds(45);
 
 }  // namespace
 
@@ -45,7 +45,7 @@ S3Exchange::Draft CopyExchange::MakeDraft() {
   }
   draft.method = "PUT";
   draft.counter = &context().counters.put;
-  draft.patience = kLeastPatience + absl::Seconds(static_cast<int64_t>(bytes()) / kSlowestBytesPerSecond);
+  draft.extra_timeout = kMinExtraTimeout + absl::Seconds(static_cast<int64_t>(bytes()) / kSlowestBytesPerSecond);
   // The ARN of an object behind an access point is encoded as a whole.
   draft.headers.Add("x-amz-copy-source", IsBucketArn(from_.bucket)
                                              ? UriEncode(ObjectResource(from_.bucket, from_.key), /*keep_slash=*/true)
@@ -112,9 +112,9 @@ std::optional<S3Step> CopyExchange::OnFailure(const Failure& failure, absl::Time
   if (failure.verdict.code == absl::StatusCode::kPermissionDenied) {
     return fail(
         absl::StatusCode::kPermissionDenied,
-        fmt::format("for a copy within the store these credentials must be allowed to read {} (s3:GetObject, and "
-                    "s3:GetObjectTagging if it has tags) and to write the target (s3:PutObject, "
-                    "s3:PutObjectTagging); or copy it to a folder and from there; {}",
+        fmt::format("a copy within the store needs credentials that may read {} (s3:GetObject, s3:GetObjectTagging "
+                    "for tags) and write the target (s3:PutObject, s3:PutObjectTagging); or copy it by a folder; "
+                    "{}",
                     source, DenialRemedy(failure)));
   }
   return std::nullopt;

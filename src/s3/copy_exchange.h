@@ -7,13 +7,13 @@
 
 namespace millrace {
 
-/// CopyObject, or UploadPartCopy with a part: the store reads the source and writes the target by itself. The source is
-/// pinned by its ETag. Both answer 200 before they are done, send spaces meanwhile, and may end with an error all the
-/// same.
+/// Sends CopyObject, or UploadPartCopy with a part: the store reads the source and writes the target by itself. The
+/// source is pinned by its ETag. Both answer 200 before they are done, send spaces meanwhile, and may end with an error
+/// all the same.
 ///
-/// FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy. AlreadyExists when
-/// there is an object in place of the target, and `only_if_absent` is set, unless the store does not know that
-/// condition.
+/// Fails with FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy. Fails
+/// with AlreadyExists when there is an object in place of the target, and `only_if_absent` is set, unless the store
+/// does not know that condition.
 class CopyExchange final : public S3Exchange {
  public:
   struct Part {
@@ -40,7 +40,7 @@ class CopyExchange final : public S3Exchange {
   bool only_if_absent_;
   PutCallback done_;
   std::string etag_;
-  std::optional<Failure> refused_;  // by a condition, of the source or of the target: a HEAD of the target tells
+  std::optional<Failure> refused_;  // by a condition, of the source or of the target: a HEAD of the target decides
   bool may_be_own_ = false;         // an attempt before that may have made the target
 };
 

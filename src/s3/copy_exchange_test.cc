@@ -83,7 +83,7 @@ TEST_F(CopyExchangeTest, AnErrorWithin200IsAnErrorAndTriedAgain) {
 }
 
 TEST_F(CopyExchangeTest, AnAnswerWithoutAnETagIsNoCopy) {
-  // What a store says that takes it for a PUT of nothing.
+  // A store that takes the request for a PUT of nothing answers so.
   for (const char* body :
        {"", "ok", "<CopyObjectResult></CopyObjectResult>", "<ListBucketResult><ETag>x</ETag></ListBucketResult>"}) {
     const auto info = Copy(InTurn({{.status = 200, .headers = Headers({{"ETag", "\"x\""}}), .body = body}}));
@@ -144,7 +144,7 @@ TEST_F(CopyExchangeTest, NothingIsReplacedByACopyThatMustNot) {
   };
   EXPECT_EQ(copy(InTurn({kCopied})), absl::StatusCode::kOk);
   EXPECT_EQ(Header(0, "If-None-Match"), "*");
-  // The store does not tell which of the two conditions failed.
+  // The store does not say which of the two conditions failed.
   ScriptedAnswer same = kFound;
   same.headers.Set("ETag", "\"tag\"");
   EXPECT_EQ(copy(InTurn({Error(412), same})), absl::StatusCode::kAlreadyExists) << "of the same bytes, and not ours";
@@ -154,7 +154,7 @@ TEST_F(CopyExchangeTest, NothingIsReplacedByACopyThatMustNot) {
   // An attempt whose answer was lost may have made it.
   EXPECT_EQ(copy(InTurn({Broken(HttpErrorKind::kReset), Error(412), same})), absl::StatusCode::kOk);
   EXPECT_EQ(copy(InTurn({Broken(HttpErrorKind::kReset), Error(412), kFound})), absl::StatusCode::kAlreadyExists);
-  // A store that does not know the condition of a copy, and one that does not copy.
+  // The first store does not know the condition of a copy, and the second one does not copy.
   EXPECT_EQ(copy(InTurn({Error(501, "NotImplemented"), kCopied})), absl::StatusCode::kOk);
   EXPECT_EQ(Header(1, "If-None-Match"), "(none)");
   EXPECT_EQ(copy(InTurn({Error(501), Error(501)})), absl::StatusCode::kUnimplemented);
@@ -180,10 +180,10 @@ TEST_F(CopyExchangeTest, OneVersionIsDeleted) {
 
 TEST_F(CopyExchangeTest, ALargeOneMayTakeLong) {
   ASSERT_TRUE(Copy(InTurn({kCopied})).ok());
-  EXPECT_GE(requests_[0].patience, std::chrono::seconds(30));
+  EXPECT_GE(requests_[0].extra_timeout, std::chrono::seconds(30));
   from_.size = uint64_t{5} << 30;
   ASSERT_TRUE(Copy(InTurn({kCopied})).ok());
-  EXPECT_GE(requests_[0].patience, std::chrono::minutes(4));
+  EXPECT_GE(requests_[0].extra_timeout, std::chrono::minutes(4));
 }
 
 TEST_F(CopyExchangeTest, HeadTellsWhatACopyKeeps) {

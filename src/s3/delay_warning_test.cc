@@ -15,7 +15,7 @@ using ::testing::Not;
 
 class DelayWarningTest : public ::testing::Test {
  protected:
-  // What a HEAD logs that is throttled `failures` times, for 3 s each.
+  // Returns the log of a HEAD that is throttled `failures` times, for 3 s each.
   std::string Head(int failures) {
     ExchangeDriver driver([&failures](const HttpRequest&) -> ScriptedAnswer {
       ScriptedAnswer answer;

@@ -73,7 +73,7 @@ S3Step DeleteObjectsExchange::OnSuccess(HttpResult result, absl::Time now) {
     }
     const S3Verdict verdict = ClassifyS3Error(200, error.code);
     if (verdict.code == absl::StatusCode::kNotFound && error.code != "NoSuchBucket") continue;
-    if (still_open.contains(error.key)) continue;  // told twice
+    if (still_open.contains(error.key)) continue;  // reported twice
     std::string what = fmt::format("DeleteObjects failed: {}: {}", error.code, error.message);
     if (!verdict.remedy.empty()) what.append("; ").append(verdict.remedy);
     const bool passes = verdict.action == S3Action::kRetry || verdict.action == S3Action::kThrottle;

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// DeleteObjects: up to 1,000 keys by one request. Its answer of 200 may hold an error for each key: those that pass
-/// are tried again, with only the keys concerned. What is gone already counts as success.
+/// Sends DeleteObjects: up to 1,000 keys by one request. Its answer of 200 may hold an error for each key. Errors that
+/// pass are tried again, with only the keys concerned. Objects that do not exist any more count as success.
 class DeleteObjectsExchange final : public S3Exchange {
  public:
   static constexpr size_t kMaxKeys = 1000;

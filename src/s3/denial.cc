@@ -43,7 +43,7 @@ std::string_view ActionOfVerb(const S3Denial& denial) {
   return "s3:GetObject";
 }
 
-/// The word behind "not authorized to perform:", as AWS and MinIO write it.
+/// Returns the word after "not authorized to perform:", as AWS and MinIO write it.
 std::string_view NamedAction(std::string_view message) {
   constexpr std::string_view kBefore = "not authorized to perform: ";
   const size_t at = message.find(kBefore);
@@ -70,7 +70,7 @@ std::string Resource(const S3Denial& denial) {
                                                      : ObjectResource(denial.bucket, denial.key);
 }
 
-/// Which kind of policy has denied it explicitly; "" if the message does not say.
+/// Returns the remedy for the kind of policy that has denied it explicitly; "" if the message does not say.
 std::string PolicyRemedy(const S3Denial& denial, const std::string& action) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOwners = {{
       {"service control policy", "a service control policy (SCP) of the organization denies {}: ask its administrator"},
@@ -172,10 +172,10 @@ std::string RemedyOfDenial(const S3Denial& denial) {
   std::string remedy =
       fmt::format("these credentials have no permission for it: they need {} on {}", action, Resource(denial));
   if (IsDirectoryBucket(denial.bucket)) return remedy;
-  // Without the right to list, keys that do not exist look like this as well.
+  // If the right to list is missing, keys that do not exist look like this as well.
   const bool reads_object = denial.verb == "GET" || denial.verb == "HEAD";
   if (reads_object && !denial.key.empty()) {
-    remedy += fmt::format("; or the object does not exist, which the store tells only those with s3:ListBucket on {}",
+    remedy += fmt::format("; or the object does not exist, which the store reports only with s3:ListBucket on {}",
                           BucketResource(denial.bucket));
   }
   if (denial.verb == "LIST" && !denial.bucket.empty()) {

@@ -3,11 +3,11 @@
 #include <string>
 #include <string_view>
 
-/// The permission or setting that helps against HTTP 403. Pure.
+/// Finds the permission or setting that helps against HTTP 403. Pure.
 
 namespace millrace {
 
-/// A request that the store has refused with a status of permission.
+/// Describes a request that the store has refused with a status of permission.
 struct S3Denial {
   std::string_view verb;     // of the exchange: "GET", "LIST", "CopyObject"
   std::string_view code;     // <Code> of the answer; "" without a body
@@ -19,13 +19,13 @@ struct S3Denial {
   bool encrypts = false;  // MILLRACE_S3_SSE is set
 };
 
-/// The action of IAM that the request needs: the one that the message names, else the one of the verb.
+/// Returns the action of IAM that the request needs: the one that the message names, else the one of the verb.
 std::string PermissionOf(const S3Denial& denial);
 
-/// One or two clauses for a message.
+/// Returns one or two clauses for a message.
 std::string RemedyOfDenial(const S3Denial& denial);
 
-/// The remedy of a refusal that is about the request and not about permissions, by its message; "" for others.
+/// Returns the remedy of a refusal that is about the request and not about permissions, by its message; "" for others.
 std::string_view RemedyOfRequest(int http_status, std::string_view message);
 
 }  // namespace millrace

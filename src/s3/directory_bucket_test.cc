@@ -1,4 +1,4 @@
-// Directory buckets (S3 Express One Zone): sessions, and what else is different about them.
+// These tests are for directory buckets (S3 Express One Zone): sessions, and other differences.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

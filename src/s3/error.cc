@@ -87,7 +87,7 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {0, "KMS.InvalidStateException", {Code::kFailedPrecondition, S3Action::kFail, kCheckKmsKey}},
       {0, "KMS.InvalidKeyUsageException", {Code::kFailedPrecondition, S3Action::kFail, kCheckKmsKey}},
       {0, "NotImplemented", {Code::kInvalidArgument, S3Action::kFail, "the store does not know this request"}},
-      // Without a code that says more: the status alone.
+      // These answers have no code that says more: the status alone decides.
       {301, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
       {302, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
       {307, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
@@ -118,7 +118,7 @@ S3Verdict ClassifyS3Error(int http_status, std::string_view code) {
       return rule.verdict;
   }
   if (http_status >= 400 && http_status < 500) return {Code::kInvalidArgument, S3Action::kFail, ""};
-  // Unknown 5xx, an unknown error inside a 200, and statuses that S3 never sends.
+  // This is for unknown 5xx, an unknown error inside a 200, and statuses that S3 never sends.
   return {Code::kUnavailable, S3Action::kRetry, ""};
 }
 

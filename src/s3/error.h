@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "net/http_client.h"
 
-/// What the answers of S3 and the failures of connections mean: one table. Pure.
+/// One table gives the meaning of the answers of S3 and of the failures of connections. Pure.
 
 namespace millrace {
 
@@ -26,28 +26,29 @@ struct S3Verdict {
   std::string_view remedy;  // "" or what the user can do
 };
 
-/// A row of the table. `status` 0 matches any, `code` "" matches any.
+/// This is a row of the table. `status` 0 matches any, `code` "" matches any.
 struct S3ErrorRule {
   int status;
   std::string_view code;
   S3Verdict verdict;
 };
 
-/// The rules in order; the first that matches decides. Exposed for the test that holds it against AWS's documentation.
+/// Returns the rules in order; the first that matches decides. They are exposed for the test that compares them with
+/// AWS's documentation.
 const std::vector<S3ErrorRule>& S3ErrorRules();
 
-/// The verdict on an answer with `http_status` and the <Code> of its body ("" without one).
+/// Returns the verdict on an answer with `http_status` and the <Code> of its body ("" without one).
 S3Verdict ClassifyS3Error(int http_status, std::string_view code);
 
-/// The <Code> of the store's answer that made this error, such as "NoSuchBucket"; "" where none did. Programs tell
-/// errors apart by it, not by the text.
+/// Returns the <Code> of the store's answer that made this error, such as "NoSuchBucket"; "" if none did. Programs
+/// distinguish errors by it, not by the text.
 std::string S3CodeOf(const absl::Status& status);
 void SetS3Code(absl::Status* status, std::string_view code);
-/// The part of the message that says what the user can do; "" if there is none.
+/// Returns the part of the message that says what the user can do; "" if there is none.
 std::string S3RemedyOf(const absl::Status& status);
 void SetS3Remedy(absl::Status* status, std::string_view remedy);
 
-/// The verdict on a call that ended without a whole response. Not for kNone.
+/// Returns the verdict on a call that ended without a whole response. It is not for kNone.
 S3Verdict ClassifyTransportError(HttpErrorKind kind);
 
 }  // namespace millrace

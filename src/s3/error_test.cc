@@ -17,7 +17,7 @@ struct Expected {
   S3Action action;
 };
 
-// What each code of S3 means, written down a second time: a change of the table must be meant.
+// The meaning of each code of S3 is written down a second time: a change of the table must be meant.
 const std::map<std::string, Expected> kByCode = {
     {"NoSuchKey", {Code::kNotFound, S3Action::kFail}},
     {"NoSuchBucket", {Code::kNotFound, S3Action::kFail}},

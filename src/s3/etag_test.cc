@@ -21,6 +21,7 @@ TEST(ETag, Quotes) {
 }
 
 TEST(MultipartETag, IsTheHashOfHashes) {
+  // The expected value comes from:
   // printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
   EXPECT_EQ(MultipartETag({"900150983cd24fb0d6963f7d28e17f72", "d41d8cd98f00b204e9800998ecf8427e"}),
             "fdf1fdf1567f6942ffe1743f1e72301e-2");

@@ -18,7 +18,7 @@ namespace millrace {
 
 namespace {
 
-/// Text of a server in a message: short, on one line.
+/// Returns text of a server for a message: short, on one line.
 std::string Quotable(std::string_view text) {
   std::string out(text.substr(0, 300));
   std::replace_if(
@@ -38,10 +38,11 @@ std::string ClockTime(absl::Time time) {
 constexpr std::string_view kNoSuchBucket = "NoSuchBucket";
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
 
-// Over plain HTTP, anybody on the way may tell the time. A signature for a time far ahead could be used again then.
+// Over plain HTTP, anybody on the network path may set the time. A signature for a time far ahead could be used again
+// then.
 constexpr absl::Duration kMaxPlainClockFix = absl::Hours(24);
-constexpr int kPatience = 5;                           // times the usual number of attempts
-constexpr absl::Duration kSilence = absl::Seconds(5);  // an operation that takes longer to succeed is told of
+constexpr int kAttemptFactorWhileOthersSucceed = 5;
+constexpr absl::Duration kSilence = absl::Seconds(5);  // an operation that takes longer to succeed is logged
 
 }  // namespace
 
@@ -164,7 +165,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   request.body = draft.body;
   request.moves_objects = draft.counter == &counters.get || draft.counter == &counters.put;
   request.fresh_connection = std::exchange(fresh_, false);
-  request.patience = absl::ToChronoMilliseconds(draft.patience);
+  request.extra_timeout = absl::ToChronoMilliseconds(draft.extra_timeout);
   if (!context_.config.anonymous) {
     Sign(request.head, draft.payload_hash, now + context_.clock_offset());
   } else if (!draft.body.empty()) {
@@ -241,7 +242,7 @@ S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   Failure failure{status, error.value_or(S3ErrorBody{}), {}};
   failure.verdict = ClassifyS3Error(status, failure.body.code);
   error_code_ = failure.body.code;
-  // No answer of S3, but of a server in front of it, in words of its own.
+  // The answer is not of S3, but of a server in front of it, in words of its own.
   speaks_https_ =
       status == 400 && error_code_.empty() && context_.plain() && result.text.find("HTTPS") != result.text.npos;
   not_of_s3_ = status >= 400 && status < 500 && whole && !error && !result.text.empty() && !speaks_https_;
@@ -251,9 +252,9 @@ S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
 S3Step S3Exchange::OnErrorAnswer(Failure failure, absl::Time now) {
   if (std::optional<S3Step> step = OnFailure(failure, now)) return *step;
   if (failure.http_status >= 500 || failure.http_status == 200) ambiguous_ = true;
-  // What stands before the store says so, too.
+  // A proxy in front of the store answers so, too.
   as_if_away_ = failure.http_status >= 502 && failure.http_status <= 504;
-  // To a HEAD, which has no body, AWS tells of a wrong region in this way.
+  // AWS answers a HEAD, which has no body, for a wrong region in this way.
   if (failure.http_status == 400 && failure.body.code.empty() && !Header("x-amz-bucket-region").empty()) {
     failure.verdict.action = S3Action::kRedirect;
   }
@@ -319,7 +320,8 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
   const bool sent = kind != HttpErrorKind::kConnect && kind != HttpErrorKind::kTls && kind != HttpErrorKind::kProxy;
   if (sent) ambiguous_ = true;
   if (kind == HttpErrorKind::kStale) {
-    // No fault of the store: it closes connections that were idle. A fresh connection cannot be stale, so this ends.
+    // This is not a fault of the store: it closes connections that were idle. A fresh connection cannot be stale, so
+    // this ends.
     fresh_ = true;
     return Again();
   }
@@ -343,7 +345,7 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
       what.append(
           "; nothing was ever answered there: check the endpoint (AWS_ENDPOINT_URL, --endpoint-url) and the way to it");
     }
-    // As a server does that waits for a TLS handshake; to wait longer would not help.
+    // A server that waits for a TLS handshake does this; to wait longer would not help.
     if (context_.plain() && (kind == HttpErrorKind::kReset || kind == HttpErrorKind::kClosedEarly)) {
       attempts = std::min(attempts, kMaxFirstAnswers);
       what.append("; a server that speaks https ends connections over http like this: if this one does, ")
@@ -400,13 +402,14 @@ S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Tim
   // While others get through, this one will, too: in a storm that lasts, somebody always draws the bad lots.
   const S3Config& config = context_.config;
   const bool is_usual = attempts > 1 && attempts == config.max_attempts;
-  if (is_usual && config.more_attempts_in_storms && context_.AnsweredLately(now)) attempts *= kPatience;
+  if (is_usual && config.more_attempts_in_storms && context_.AnsweredLately(now))
+    attempts *= kAttemptFactorWhileOthersSucceed;
   if (++failures_ >= attempts) return Fail(code, what);
   last_failure_ = what;
   if (!failing_since_) failing_since_ = now;
   const absl::Duration backoff = Backoff(failures_, HashKey(jitter_key_, {static_cast<uint64_t>(attempts_)}));
   absl::Duration wait = backoff + context_.budget.Spend(now);
-  // Whoever sleeps for longer would miss that the store is back.
+  // A request that sleeps for longer would miss that the store is back.
   if (as_if_away_ && context_.outage.watches()) wait = std::min(wait, Outage::kQuiet);
   return {S3Step::Kind::kWait, wait};
 }

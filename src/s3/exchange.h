@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// What the driver of an exchange does next.
+/// Says what the driver of an exchange does next.
 struct S3Step {
   enum class Kind { kSend, kWait, kDone };
   Kind kind = Kind::kDone;
@@ -21,11 +21,12 @@ struct S3Step {
   bool away = false;    // it waits for a store that is away
 };
 
-/// One call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace. The driver
+/// An exchange is one call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace.
+/// The driver
 ///   1. calls Begin,
 ///   2. on kSend calls TakeCredentials, waiting for them while there are none, then takes a turn, waiting and asking
-///   again as it says, sends Request(), passes the response's head to OnHead and its end to OnResult, and goes on with
-///   the step returned,
+///   again as it says, sends Request(), passes the response's head to OnHead and its end to OnResult, and continues
+///   with the step returned,
 ///   3. on kWait waits, then sends,
 ///   4. on kDone calls Finish, once.
 /// Abandon may end it at any moment between these calls (but not while a request is in flight).
@@ -40,17 +41,17 @@ class S3Exchange {
   S3Step Begin();
   /// The current credentials are those of the requests to come. False: there are none; wait for the context's.
   bool TakeCredentials(absl::Time now);
-  /// Where its credentials come from: those of the settings, or the session of a directory bucket.
+  /// Returns the source of its credentials: those of the settings, or the session of a directory bucket.
   CredentialsProvider& credentials_provider();
   Pacer::Turn TakeTurn(absl::Time now);
   bool MayHedge(absl::Time now);
-  /// `hedge`: a second one beside that which is in flight. Of the two one counts: the other gets no OnHead, no
+  /// `hedge` means a second request beside the one in flight. Only one of the two counts: the other gets no OnHead, no
   /// OnResult.
   HttpRequest Request(absl::Time now, bool hedge = false);
   virtual bool hedged() const { return false; }
   HttpBodySink OnHead(const HttpResponseHead& head);
   S3Step OnResult(HttpResult result, absl::Time now);
-  /// Tells the caller how it ended.
+  /// Reports to the caller how it ended.
   void Finish();
   void Abandon(absl::Status why) { status_ = std::move(why); }
 
@@ -58,7 +59,7 @@ class S3Exchange {
   /// `verb` is for messages: "GET", "LIST".
   S3Exchange(S3Context& context, std::string_view verb, std::string bucket, std::string key);
 
-  /// A request before it is addressed and signed.
+  /// This is a request before it is addressed and signed.
   struct Draft {
     std::string_view method;
     std::vector<std::pair<std::string, std::string>> query;  // decoded
@@ -66,10 +67,10 @@ class S3Exchange {
     ByteSpan body;
     std::string_view payload_hash = kEmptyPayloadHash;
     std::atomic<uint64_t>* counter = nullptr;
-    absl::Duration patience = absl::ZeroDuration();  // the answer may be so much later than usual
+    absl::Duration extra_timeout = absl::ZeroDuration();  // the answer may be so much later than usual
   };
 
-  /// An answer that is an error.
+  /// Describes an answer that is an error.
   struct Failure {
     int http_status = 0;
     S3ErrorBody body;
@@ -79,25 +80,25 @@ class S3Exchange {
     return failure.http_status == 501 || failure.body.code == "NotImplemented";
   }
 
-  // What the verbs say.
+  // The verbs define these.
   virtual bool NeedsBucket() const { return true; }
   virtual bool NeedsKey() const { return true; }
-  /// True if requests about a directory bucket are signed by its session.
+  /// Returns true if requests about a directory bucket are signed by its session.
   virtual bool UsesSession() const { return true; }
   virtual absl::Status CheckArguments() { return absl::OkStatus(); }
   virtual Draft MakeDraft() = 0;
-  /// The head of a 2xx answer. By default its body is text.
+  /// The head of a 2xx answer has come. By default its body is text.
   virtual HttpBodySink OnSuccessHead(const HttpResponseHead&) { return HttpBodySink::Text(kMaxAnswerBytes); }
-  /// A whole 2xx answer.
+  /// A whole 2xx answer has come.
   virtual S3Step OnSuccess(HttpResult result, absl::Time now) = 0;
-  /// An error answer that the verb understands better than the table; nullopt leaves it to the table.
+  /// Interprets an error answer that the verb understands better than the table; nullopt leaves it to the table.
   virtual std::optional<S3Step> OnFailure(const Failure&, absl::Time) { return std::nullopt; }
   /// The connection failed; `result` says how many bytes are good.
   virtual std::optional<S3Step> OnCut(const HttpResult&, absl::Time) { return std::nullopt; }
   /// Gives the status, and the result when it is OK, to the caller's callback.
   virtual void Deliver(absl::Status status) = 0;
 
-  // What the verbs may answer.
+  // The verbs may answer with these.
   S3Step Succeed();
   S3Step Again() { return {S3Step::Kind::kSend, {}}; }
   S3Step Fail(absl::StatusCode code, std::string_view what);
@@ -109,18 +110,18 @@ class S3Exchange {
   /// Tries again a few times: the answer was not understood, which is rarely an accident.
   S3Step RetryGarbled(const absl::Status& why, absl::Time now);
   S3Step FailWith(const Failure& failure);
-  /// Which permission or setting helps against an answer that denies the request.
+  /// Returns the permission or setting that helps against an answer that denies the request.
   std::string DenialRemedy(const Failure& failure) const;
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
   HttpBodySink Refuse(std::string why, std::string_view remedy = {});
-  /// Likewise, but OnResult fails: to try again would not help. The message ends with the remedy.
+  /// Refuses the body, and OnResult fails: to try again would not help. The message ends with the remedy.
   HttpBodySink RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy = {});
   void ForgiveFailures() {
     failures_ = 0;
     failing_since_.reset();
   }
 
-  /// InvalidArgument unless parts of uploads may have that number, and the upload has an id.
+  /// Returns InvalidArgument unless parts of uploads may have that number, and the upload has an id.
   static absl::Status CheckPart(std::string_view upload_id, int number);
 
   /// An attempt whose outcome is unknown may have been carried out by the store.
@@ -146,7 +147,7 @@ class S3Exchange {
 
   void Sign(HttpRequestHead& request, std::string_view payload_hash, absl::Time now) const;
   S3Step Judge(HttpResult result, absl::Time now);
-  /// Nullopt: the store is not away.
+  /// Returns nullopt if the store is not away.
   std::optional<S3Step> WaitOutOutage(absl::StatusCode code, std::string_view what, absl::Time now);
   void WarnOfDelay(absl::Duration wait, absl::Time now);
   std::string Subject() const;

@@ -112,7 +112,7 @@ TEST_F(ExchangeTest, AnOutageIsWaitedOut) {
     EXPECT_TRUE(Head([&](const HttpRequest&) { return left > 0 && left-- > 0 ? away : kFound; }).ok());
     const absl::Duration waited = std::accumulate(waits_.begin(), waits_.end(), absl::ZeroDuration());
     EXPECT_LT(waited, absl::Minutes(2)) << "the rest were turns";
-    // What it learnt is forgotten with the outage.
+    // The lessons of the outage are forgotten with it.
     EXPECT_EQ(context_->outage.TakeTurn(absl::Now()), absl::ZeroDuration());
   }
 }
@@ -152,7 +152,7 @@ TEST_F(ExchangeTest, AnEndpointThatWasNeverReachedIsGivenUpSoon) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("check AWS_ENDPOINT_URL"));
   EXPECT_EQ(requests_.size(), 4u);
-  // Once it has answered, it deserves more patience.
+  // Once it has answered, it deserves a longer wait.
   ASSERT_TRUE(Head(InTurn({Broken(HttpErrorKind::kConnect), kFound})).ok());
   EXPECT_FALSE(Head(InTurn({Broken(HttpErrorKind::kConnect)})).ok());
   EXPECT_EQ(requests_.size(), 10u);
@@ -375,7 +375,7 @@ TEST_F(ExchangeTest, HeadAsksByGetWhyItWasRefused) {
   });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(requests_.size(), 3u);  // the second HEAD does not ask for the checksum
-  // Where GET is allowed and HEAD is not, its answer will do.
+  // If GET is allowed and HEAD is not, the answer to GET will do.
   const auto info = Head([](const HttpRequest& request) {
     if (request.head.method == "HEAD") return Error(403);
     return ScriptedAnswer{
@@ -436,7 +436,7 @@ TEST_F(ExchangeTest, ListAsksForOnePage) {
   EXPECT_EQ(context_->counters.list, 2u);
 }
 
-// A recursive copy or removal would take them for what lies below the prefix.
+// A recursive copy or removal would take them for what is below the prefix.
 TEST_F(ExchangeTest, ListRefusesNamesOutsideThePrefix) {
   for (const std::string entry :
        {"<Contents><Key>k/a</Key><Size>1</Size></Contents><Contents><Key>other/secret</Key><Size>1</Size></Contents>",
@@ -482,7 +482,7 @@ TEST_F(ExchangeTest, ListErrors) {
   EXPECT_EQ(List(InTurn({Error(404, "NoSuchBucket")})).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(List(InTurn({kListing}), {.max_keys = 0}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(List(InTurn({Error(200, "InternalError"), kListing})).ok());
-  // What is not S3 at all is not asked ten times.
+  // A server that does not speak S3 at all is not asked ten times.
   const auto page = List(InTurn({{.status = 200, .headers = {}, .body = "<html>It works!</html>"}}));
   EXPECT_EQ(page.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(page.status().message()), HasSubstr("check AWS_ENDPOINT_URL"));

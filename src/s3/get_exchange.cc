@@ -28,7 +28,7 @@ struct ContentRange {
   uint64_t total = 0;
 };
 
-/// "bytes 0-9/1234".
+/// Parses "bytes 0-9/1234".
 std::optional<ContentRange> ParseContentRange(std::string_view text) {
   if (!text.starts_with("bytes ")) return std::nullopt;
   const char* at = text.data() + 6;
@@ -68,7 +68,7 @@ absl::Status GetExchange::CheckArguments() {
   for (const SpanChecksum& checksum : options_.checksums) {
     const ByteRange span = checksum.range;
     if (span.offset < range.offset || span.offset > range.end() || span.length > range.end() - span.offset) {
-      return absl::InvalidArgumentError("a checksum's span lies outside the range");
+      return absl::InvalidArgumentError("a checksum's span is outside the range");
     }
   }
   etag_ = options_.if_match;
@@ -111,7 +111,7 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
 }
 
 void GetExchange::LearnChecksum(const HttpResponseHead& head) {
-  // Answers to ranges of what a cut left missing do not tell it.
+  // Answers to ranges that a cut left missing do not carry it.
   if (options_.whole && head.status == 200) stored_checksum_ = WholeObjectChecksum(head.headers);
   if (options_.part && head.status == 206 && missing_.front() == options_.range)
     stored_checksum_ = PartChecksum(head.headers);
@@ -168,8 +168,8 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
   const bool asked_for_all = options_.whole && wanted == options_.range;
   if (head.status == 200 && !head.content_length) {
     return {.what =
-                "the store sends the object whole and of unknown size instead of the range: it may decompress what has "
-                "Content-Encoding: gzip",
+                "the store sends the object whole and of unknown size instead of the range: it may decompress objects "
+                "with Content-Encoding: gzip",
             .code = absl::StatusCode::kFailedPrecondition,
             .final = true,
             .remedy = "store the object without Content-Encoding: gzip, or with Cache-Control: no-transform"};
@@ -179,7 +179,7 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
             .remedy = head.status == 200 ? kMayBeAPage : ""};
   }
   if (*head.content_length < wanted.end()) return too_short(*head.content_length);
-  // Without a version, only the length tells the object from a page that a proxy sends in its place.
+  // Without a version, only the length distinguishes the object from a page that a proxy sends in its place.
   if (asked_for_all && *head.content_length != wanted.end() && !head.headers.Has("etag")) {
     return {
         .what = fmt::format("the store sends {} bytes instead of the object's {}", *head.content_length, wanted.end()),
@@ -230,8 +230,8 @@ S3Step GetExchange::Verify(absl::Time now) {
   }
   if (damaged_.empty()) return VerifyStored(now);
   const std::string what = fmt::format(
-      "bytes {}+{} do not match their checksum, {} fetches in a row: they are not those that were indexed; restore the "
-      "object from a copy, or, if it was replaced deliberately, build the index again (millrace index)",
+      "bytes {}+{} do not match their checksum in {} fetches: they are not those that were indexed; restore the object "
+      "from a copy, or run millrace index if it was replaced deliberately",
       damaged_.front().offset, damaged_.front().length, refetches_ + 1);
   if (refetches_++ == kMaxRefetches || missing_.empty()) return Fail(absl::StatusCode::kDataLoss, what);
   return Retry(absl::StatusCode::kDataLoss, what, now);
@@ -249,7 +249,7 @@ S3Step GetExchange::VerifyStored(absl::Time now) {
     context().SetEtagsOpaque();
     return Succeed();
   }
-  // Not counted as a failure of the store: most likely its ETags are no MD5s.
+  // This is not counted as a failure of the store: most likely its ETags are not MD5s.
   const bool first_doubt = stored_checksum_->kind == ObjectChecksum::Kind::kMd5 && last_digest_.empty();
   last_digest_ = std::move(digest);
   if (first_doubt) {
@@ -276,7 +276,8 @@ S3Step GetExchange::Restart(absl::Time now) {
   if (restarts_++ == kMaxRestarts) {
     return Fail(
         absl::StatusCode::kFailedPrecondition,
-        fmt::format("the object changed {} times while it was read; stop what writes it, or read a copy", restarts_));
+        fmt::format("the object changed {} times while it was read; stop the program that writes it, or read a copy",
+                    restarts_));
   }
   etag_.clear();
   stored_checksum_.reset();

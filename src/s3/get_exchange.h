@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// GET of a range into the caller's buffer. What arrived before a cut is kept and the rest asked for; spans whose
-/// checksums fail are asked for again; everything comes from one version of the object.
+/// Sends GET of a range into the caller's buffer. Bytes that arrived before a cut are kept, and the rest is requested.
+/// Spans whose checksums fail are requested again. Everything comes from one version of the object.
 class GetExchange final : public S3Exchange {
  public:
   GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into, GetOptions options,
@@ -26,7 +26,7 @@ class GetExchange final : public S3Exchange {
   std::optional<S3Step> OnCut(const HttpResult& result, absl::Time now) override;
   void Deliver(absl::Status status) override;
 
-  /// Why a head is not the one asked for. An empty `what` says that it is.
+  /// Says why a head is not the one asked for. An empty `what` says that it is.
   struct Objection {
     std::string what;
     absl::StatusCode code = absl::StatusCode::kUnavailable;

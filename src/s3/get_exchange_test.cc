@@ -135,7 +135,7 @@ TEST_F(GetTest, EveryFailureIsSurvivedAtEveryAttempt) {
       ASSERT_EQ(buffer_, object_.substr(100, 200'000)) << breakage.name;
       EXPECT_GE(requests_.size(), 2u);
       EXPECT_EQ(waits_.size(), requests_.size() - 1) << breakage.name;
-      // What follows a cut asks for the rest only, of the same version.
+      // The request after a cut asks for the rest only, of the same version.
       if (breakage.cuts_body && RangeOf(requests_[1]).offset > 100) {
         EXPECT_EQ(requests_[1].head.headers.Find("if-match"), "\"etag-1\"");
       }
@@ -282,7 +282,7 @@ TEST_F(GetTest, AnObjectReplacedAllTheTimeIsGivenUp) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(result.status().message()),
               AllOf(HasSubstr("s3://bucket/dir/key"), HasSubstr("changed 4 times while it was read")));
-  // A cut and a refusal of the old version, for each of the four versions read.
+  // They are a cut and a refusal of the old version, for each of the four versions read.
   EXPECT_EQ(requests_.size(), 8u);
 }
 

@@ -12,8 +12,8 @@ constexpr double kEndlessSeconds = 1e6;
 constexpr double kLogWidth = 0.087;  // ln 1.091
 constexpr double kLeastSeen = 100;
 
-// Of the first bytes that never come by themselves, some hundredth, nine tenths of the second requests must come in
-// time: then a thousandth is left. The rest of three medians is kept for what a second connection takes.
+// About a hundredth of the first bytes never come by themselves. Nine tenths of the second requests for them must come
+// in time: then a thousandth is left. The rest of three medians is kept for the time of a second connection.
 constexpr double kLateMedians = 3;
 constexpr double kFewLate = 0.005;  // share of first bytes later than that
 constexpr double kSecondQuantile = 0.9;

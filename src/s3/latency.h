@@ -6,17 +6,18 @@
 
 #include "absl/time/time.h"
 
-/// What is normal for a store, and what to do about requests that are not. No clock of its own.
+/// These classes learn what is normal for a store, and say what to do about requests that are not. They have no clock
+/// of their own.
 
 namespace millrace {
 
-/// A distribution of durations that forgets: each bucket is 9 % wide, and what was seen lately counts most.
+/// Keeps a distribution of durations that forgets: each bucket is 9 % wide, and recent durations count most.
 class Durations {
  public:
   void Add(absl::Duration duration);
-  /// One that was given up: longer than all others.
+  /// Adds one that was given up: longer than all others.
   void AddEndless() { Add(absl::InfiniteDuration()); }
-  /// The duration that `part` of them do not exceed; zero while fewer than 100 were seen.
+  /// Returns the duration that `part` of them do not exceed; zero while fewer than 100 were seen.
   absl::Duration Quantile(double part) const;
 
  private:
@@ -30,20 +31,20 @@ class Durations {
 /// Decides when a second request is sent for one whose first byte does not come, and when a body is too slow to wait
 /// for. Thread-safe.
 ///
-/// Of two requests the first to answer wins and the other is cancelled before its body, so what a second one costs is a
+/// The first of two requests to answer wins, and the other is cancelled before its body. A second one therefore costs a
 /// request and a connection, and rarely bytes. Bytes are bounded by an allowance of 3 % of all bytes received. Requests
-/// are sent while they help: each that answers first allows thirty more, and each that does not is one less. Where they
-/// never do, as with a store, a network or a CPU that is simply busy, what is left is one for each two hundred reads,
+/// are sent while they help: each that answers first allows thirty more, and each that does not is one less. They may
+/// never help, as with a store, a network or a CPU that is simply busy. Then one is left for each two hundred reads,
 /// for those that are later than three times the median.
 ///
 /// The time to wait is chosen so that all but a thousandth of the first bytes come within three times the median. Where
 /// they do by themselves, only those are asked for again that are later still.
 class Hedging {
  public:
-  /// How long to wait for a first byte before a second request; infinite while the store is not known well enough, or
-  /// an allowance is used up.
+  /// Returns how long to wait for a first byte before a second request. The time is infinite while the store is not
+  /// known well enough, or an allowance is used up.
   absl::Duration Delay();
-  /// To be called when that time is over: whether the second request may be sent now.
+  /// Call this when that time is over. Returns whether the second request may be sent now.
   bool Take();
 
   void OnFirstByte(absl::Duration after);            // of the first to answer
@@ -51,8 +52,8 @@ class Hedging {
   void OnBody(uint64_t bytes, absl::Duration took);  // whole or not
   void OnWasted(uint64_t bytes);                     // that came for nothing
 
-  /// Whether a body that comes at so many bytes a second is to be given up and asked for again. Not when others have
-  /// been no faster, nor again and again: then the network is slow, and giving up does not help.
+  /// Returns whether a body that comes at so many bytes a second is to be given up and requested again. It is not when
+  /// others have been no faster, nor again and again: then the network is slow, and giving up does not help.
   bool GiveUp(double bytes_per_second);
 
  private:

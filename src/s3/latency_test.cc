@@ -46,7 +46,7 @@ TEST(Durations, ExtremesStayWithin) {
   EXPECT_GT(durations.Quantile(0.9), absl::Minutes(30));
 }
 
-// First bytes as S3's are, of which `stalled` never come: what a second request would find.
+// Simulates first bytes as S3's are, of which `stalled` never come, and what a second request would find.
 struct Simulated {
   Hedging hedging;
   int second = 0;          // requests
@@ -104,7 +104,7 @@ TEST(Hedging, KeepsTheTailShortWhereSomeStall) {
   EXPECT_LT(store.second, 200) << "of 20,000";
 }
 
-// What makes first bytes late here is the load, so that a second request is later still.
+// The load makes first bytes late here, so that a second request is later still.
 TEST(Hedging, AsksAgainForFewWhereThatDoesNotHelp) {
   Hedging hedging;
   Rng rng(7);

@@ -7,13 +7,13 @@
 #include "absl/functional/any_invocable.h"
 #include "base/status.h"
 
-/// Listings of S3 but that of objects. Plain data.
+/// These are listings of S3, except that of objects. Plain data.
 
 namespace millrace {
 
 struct BucketEntry {
   std::string name;
-  int64_t created_ms = 0;  // since 1970; 0: not told
+  int64_t created_ms = 0;  // since 1970; 0: not given
 };
 
 struct BucketPage {
@@ -21,14 +21,14 @@ struct BucketPage {
   std::string continuation;  // for the next page; empty: this is the last one
 };
 
-/// A multipart upload that was begun, and neither completed nor aborted. Its parts are paid for.
+/// Describes a multipart upload that was begun, and neither completed nor aborted. Its parts are paid for.
 struct UnfinishedUpload {
   std::string key;
   std::string upload_id;
-  int64_t begun_ms = 0;  // since 1970; 0: not told
+  int64_t begun_ms = 0;  // since 1970; 0: not given
 };
 
-/// Where a page of uploads begins: behind this one. Empty: at the first.
+/// Says where a page of uploads begins: after this one. If it is empty, it begins at the first.
 struct UploadMarker {
   std::string key;
   std::string upload_id;

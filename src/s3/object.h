@@ -14,16 +14,16 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// The vocabulary of object stores: what every ObjectStore and the S3 client take and answer. Plain data.
+/// This is the vocabulary of object stores: what every ObjectStore and the S3 client take and answer. Plain data.
 
 namespace millrace {
 
-/// A checksum of a whole object, as the store keeps it.
+/// Holds a checksum of a whole object, as the store keeps it.
 struct ObjectChecksum {
   enum class Kind { kCrc32, kCrc32c, kCrc64Nvme, kMd5 };
   Kind kind = Kind::kCrc32c;
   std::string digest;  // its bytes, the most significant first
-  uint32_t parts = 0;  // 0: of the bytes; else ("COMPOSITE") of the checksums of so many parts, one behind another
+  uint32_t parts = 0;  // 0: of the bytes; else ("COMPOSITE") of the checksums of so many parts, one after another
 };
 
 struct ObjectInfo {
@@ -31,8 +31,8 @@ struct ObjectInfo {
   uint64_t size = 0;
   std::string etag;                        // without quotes; opaque
   int64_t modified_ms = 0;                 // since 1970; 0 when unknown
-  std::optional<ObjectChecksum> checksum;  // Head tells it, where the store has one; Put, where it was sent
-  uint64_t part_bytes = 0;  // of each part it was uploaded in, but the last; 0: only HeadOptions::parts tells it
+  std::optional<ObjectChecksum> checksum;  // Head returns it if the store has one; Put, if it was sent
+  uint64_t part_bytes = 0;  // of each part it was uploaded in, but the last; 0: only HeadOptions::parts returns it
 };
 
 /// An object with what is kept beside its bytes and belongs to a copy of it.
@@ -42,34 +42,34 @@ struct ObjectDescription {
   std::vector<std::pair<std::string, std::string>> headers;  // Cache-Control, ..., x-amz-meta-*
 };
 
-/// Labels that a store keeps of an object, in its order: names and values.
+/// Holds labels that a store keeps of an object, in its order: names and values.
 using ObjectTags = std::vector<std::pair<std::string, std::string>>;
 
-/// What a request is waiting for right now. Written by the client, read by the ledger that accounts for waiting.
+/// Says what a request is waiting for right now. Written by the client, read by the ledger that accounts for waiting.
 enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte, kBody, kThrottled, kOutage, kDone };
 
 using RequestProgress = std::atomic<RequestPhase>;
 
-/// No store keeps larger objects (AWS: 50 TB): a server that tells of one is not believed.
+/// No store keeps larger objects (AWS: 50 TB): a server that reports a larger one is not believed.
 inline constexpr uint64_t kMaxObjectBytes = uint64_t{1} << 46;
-/// DataLoss for a size above it. The message does not name the object.
+/// Returns DataLoss for a size above it. The message does not name the object.
 absl::Status CheckObjectBytes(uint64_t bytes);
 
-/// A part of the object whose CRC32C is known.
+/// Describes a part of the object whose CRC32C is known.
 struct SpanChecksum {
   ByteRange range;  // of the object, within the range that is read
   uint32_t crc32c = 0;
 };
 
 struct GetOptions {
-  ByteRange range;                      // must lie within the object
+  ByteRange range;                      // must be within the object
   std::string if_match;                 // ETag that the object must have; empty = any
   std::vector<SpanChecksum> checksums;  // verified; a mismatch is fetched again, then DataLoss
   /// If set, and they stay damaged: which of their ranges are, in the order of `checksums`; the others hold what was
   /// asked for. Outlives the callback.
   std::vector<ByteRange>* damaged = nullptr;
-  bool whole = false;                   // the range is the object: checked against the checksum that the store keeps
-  bool part = false;                    // the range is one of its stored parts: checked likewise, where the store tells
+  bool whole = false;  // the range is the object: checked against the checksum that the store keeps
+  bool part = false;   // the range is one of its stored parts: checked, too, if the store says its checksum
   RequestProgress* progress = nullptr;  // outlives the callback
   std::stop_token stop;                 // when requested, the callback gets Cancelled soon
 };
@@ -90,20 +90,20 @@ struct PutOptions {
   bool only_if_absent = false;  // AlreadyExists when there is an object of that key
   std::string if_match;         // ETag of the object that it replaces: FailedPrecondition when it has another
   uint32_t most_mode = 0777;    // permissions that a new file may have, less the umask. S3 keeps none
-  int64_t modified_ms = 0;      // what a file tells as the time of its last change, since 1970; 0: now. S3 keeps none
+  int64_t modified_ms = 0;      // the time of a file's last change, since 1970; 0: now. S3 does not keep it
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };
 
-/// Of a copy that the store makes.
+/// These options are of a copy that the store makes.
 struct CopyOptions {
-  /// AlreadyExists when there is an object of that key. Some stores do not know this condition of a copy, and ignore or
-  /// refuse it; then the copy is made without it, so the caller looks first.
+  /// If this is set, an object of that key makes the copy fail with AlreadyExists. Some stores do not know this
+  /// condition of a copy, and ignore or refuse it; then the copy is made without it, so the caller looks first.
   bool only_if_absent = false;
   std::function<void(uint64_t bytes)> moved;  // adds up to the object's size; on any thread, and must not block
   std::stop_token stop;                       // when requested, the callback gets Cancelled soon
 };
 
-/// Of a multipart upload, when it is begun.
+/// These options are of a multipart upload, when it is begun.
 struct UploadOptions {
   std::string content_type;
   std::vector<std::pair<std::string, std::string>> headers;  // further ones, as in ObjectDescription
@@ -138,7 +138,7 @@ using DescribeCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectDescriptio
 using TagsCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectTags>)>;
 using PutCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using DoneCallback = absl::AnyInvocable<void(absl::Status)>;
-/// A status for each key, in the order given.
+/// Receives a status for each key, in the order given.
 using DeleteCallback = absl::AnyInvocable<void(std::vector<absl::Status>)>;
 using ListCallback = absl::AnyInvocable<void(absl::StatusOr<ListPage>)>;
 

@@ -22,18 +22,18 @@ int64_t LastModified(const HttpResponseHead& head) {
   return time ? absl::ToUnixMillis(*time) : 0;
 }
 
-/// The size of the object from "bytes 0-0/1234" or "bytes */0".
+/// Returns the size of the object from "bytes 0-0/1234" or "bytes */0".
 std::optional<uint64_t> TotalOfContentRange(std::string_view text) {
   const size_t slash = text.rfind('/');
   return slash == std::string_view::npos ? std::nullopt : ParseNumber<uint64_t>(text.substr(slash + 1));
 }
 
-/// Whether an object of that size can have `count` parts of which all but the last have `bytes`.
+/// Returns whether an object of that size can have `count` parts of which all but the last have `bytes`.
 bool AreEvenParts(uint64_t size, uint64_t count, uint64_t bytes) {
   return count > 1 && bytes > 0 && bytes < size && (size - 1) / bytes + 1 == count;
 }
 
-// What a copy keeps, as the AWS CLI does.
+// Returns whether a copy keeps the header, as the AWS CLI does.
 bool IsKept(std::string_view name) {
   constexpr std::array<absl::string_view, 5> kKept = {"cache-control", "content-disposition", "content-encoding",
                                                       "content-language", "expires"};
@@ -57,8 +57,8 @@ std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body, 
   return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
 }
 
-// What the signature says of a body. Its checksum is a header and so signed: where the body cannot be changed in
-// flight, a SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same
+// Returns the hash of the body for the signature. Its checksum is a header and so signed. If the body cannot be changed
+// in flight, a SHA-256 would add nothing, and it costs more than all other work of an upload. The AWS tools do the same
 // over TLS.
 std::string PayloadHash(const S3Context& context, ByteSpan body, bool has_checksum) {
   const S3Config& config = context.config;
@@ -74,7 +74,7 @@ void AddChecksum(HttpHeaders& headers, const ObjectChecksum& checksum) {
 
 void AddCondition(HttpHeaders& headers, bool only_if_absent, const std::string& if_match) {
   if (only_if_absent) headers.Add("If-None-Match", "*");
-  // Without quotes, as the AWS CLI sends it: Ceph compares it as it is.
+  // It has no quotes, as the AWS CLI sends it: Ceph compares it as it is.
   if (!if_match.empty()) headers.Add("If-Match", if_match);
 }
 
@@ -106,7 +106,7 @@ HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string k
     : S3Exchange(context, "HEAD", std::move(bucket), key),
       done_(std::move(done)),
       asks_parts_(ask == Ask::kParts),
-      // That of a part would be told as if it were the object's.
+      // The checksum of a part would be returned as if it were the object's.
       asks_checksum_(ask == Ask::kChecksum && context.config.validate_downloads) {
   object_.info.key = std::move(key);
 }
@@ -121,7 +121,7 @@ S3Exchange::Draft HeadExchange::MakeDraft() {
   return draft;
 }
 
-/// The object's size; and, of an answer about its first part, that of the parts.
+/// Returns the object's size; and, of an answer about its first part, that of the parts.
 std::optional<uint64_t> HeadExchange::SizeFrom(const HttpResponseHead& head) {
   if (head.status != 206) return head.content_length;
   const std::optional<uint64_t> size = TotalOfContentRange(head.headers.Find("content-range").value_or(""));
@@ -162,7 +162,7 @@ std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time
   const int status = failure.http_status;
   const bool final = status == 501 || (status >= 400 && status < 500 && status != 404 && status != 429);
   if (final && !head()->headers.Has("x-amz-bucket-region") && std::exchange(asks_parts_, false)) return Again();
-  // S3 tells the checksum of an encrypted object only if the credentials may decrypt it.
+  // S3 sends the checksum of an encrypted object only if the credentials may decrypt it.
   if (failure.http_status == 403 && std::exchange(asks_checksum_, false)) return Again();
   if (by_get_ || !failure.body.code.empty()) return std::nullopt;
   const bool unclear = failure.http_status == 400 || failure.http_status == 403;
@@ -266,7 +266,7 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       part_(std::move(part)),
       body_(body),
       options_(std::move(options)),
-      // Here and not later, because this is still the caller's thread.
+      // The hash is computed here and not later, because this is still the caller's thread.
       payload_hash_(PayloadHash(context, body, /*has_checksum=*/!part_ || part_->checksum)),
       checksum_(part_ && !part_->checksum ? std::nullopt
                                           : ChecksumOf(context.config, body, part_ ? part_->crc32c : std::nullopt)),

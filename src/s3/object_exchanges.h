@@ -5,13 +5,14 @@
 
 #include "s3/exchange.h"
 
-/// The exchanges of one object but GET: HEAD, DELETE and the writing ones.
+/// These are the exchanges of one object except GET: HEAD, DELETE and the writing ones.
 
 namespace millrace {
 
 class HeadExchange final : public S3Exchange {
  public:
-  /// What it is asked for: with `kParts` the size of the parts (ObjectInfo::part_bytes) instead of the checksum.
+  /// Says what the request asks for: with `kParts` the size of the parts (ObjectInfo::part_bytes) instead of the
+  /// checksum.
   enum class Ask { kChecksum, kParts };
   HeadExchange(S3Context& context, std::string bucket, std::string key, DescribeCallback done,
                Ask ask = Ask::kChecksum);
@@ -47,16 +48,16 @@ class DeleteExchange final : public S3Exchange {
   DoneCallback done_;
 };
 
-/// An exchange that writes, where the loss of an answer leaves open whether it was carried out: the store's word that
-/// someone was faster is then checked against the ETag that our own write would have.
+/// This is an exchange that writes. The loss of an answer leaves open whether the write was carried out. If the store
+/// then says that someone was faster, that is checked against the ETag that our own write would have.
 class WriteExchange : public S3Exchange {
  protected:
   using S3Exchange::S3Exchange;
 
   virtual Draft WriteDraft() = 0;
   virtual S3Step OnWritten(HttpResult result, absl::Time now) = 0;
-  /// Tells our own object from another one. The ETag of objects that are encrypted with a key of KMS is no MD5, so a
-  /// checksum that the store keeps does as well.
+  /// Distinguishes our own object from another one. The ETag of objects that are encrypted with a key of KMS is no MD5,
+  /// so a checksum that the store keeps does as well.
   struct OwnMarks {
     std::string etag;                        // "" if it is not known
     std::optional<ObjectChecksum> checksum;  // of the whole object
@@ -64,8 +65,8 @@ class WriteExchange : public S3Exchange {
   };
   /// Asks for the object by HEAD. If it has one of the marks, the exchange succeeds, else it ends as `otherwise`.
   S3Step Confirm(OwnMarks own, Failure otherwise);
-  /// An answer of 412 to If-None-Match, or with `replaces` to If-Match: AlreadyExists or FailedPrecondition, unless the
-  /// object is our own.
+  /// Handles an answer of 412 to If-None-Match, or with `replaces` to If-Match: AlreadyExists or FailedPrecondition,
+  /// unless the object is our own.
   S3Step Exists(OwnMarks own, bool replaces, Failure failure);
   S3Step Written(std::string etag);
   const std::string& etag() const { return etag_; }
@@ -93,7 +94,7 @@ class PutExchange final : public WriteExchange {
     std::optional<uint32_t> crc32c = {};  // of the body, if it is known; else it is made
     bool checksum = true;                 // the upload has been begun with checksums, if the configuration says so
   };
-  /// Without a part: the whole object.
+  /// Without a part, the body is the whole object.
   PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part, ByteSpan body,
               PutOptions options, PutCallback done);
 

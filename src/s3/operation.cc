@@ -37,13 +37,13 @@ RequestPhase ToRequestPhase(HttpPhase phase) {
 constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
 // A body's rate is looked at this often, over as long; a trickle is cut after two looks at most.
 constexpr absl::Duration kLook = absl::Milliseconds(900);
-// What is left would come in this time at the rate at which it has come: not worth another request.
+// If the remaining bytes would come in this time at the rate so far, another request is not worth it.
 constexpr double kWorthCuttingSeconds = 1;
 constexpr absl::Duration kMostWithoutSign = absl::Seconds(1);
 
 }  // namespace
 
-// One request of the exchange. Lives until its OnDone, and keeps the operation alive that long.
+// This is one request of the exchange. It lives until its OnDone, and keeps the operation alive that long.
 struct S3Operation::Attempt final : HttpResponseHandler {
   explicit Attempt(std::shared_ptr<S3Operation> owner) : operation(std::move(owner)) {}
 
@@ -53,7 +53,7 @@ struct S3Operation::Attempt final : HttpResponseHandler {
 
   const std::shared_ptr<S3Operation> operation;
   std::shared_ptr<HttpCall> call;
-  std::optional<RequestLog> log;   // if it is to be told
+  std::optional<RequestLog> log;   // if it is to be logged
   std::optional<absl::Time> sent;  // the whole request
   std::optional<absl::Time> answered;
   uint64_t seen = 0;      // bytes of the body at the last look
@@ -106,14 +106,14 @@ void S3Operation::Guard(Step step) noexcept {
   }
 }
 
-// Allocates nothing that it needs.
+// Needs no allocation to succeed.
 void S3Operation::GiveUp() noexcept {
   if (ended_) return;
   cancelled_ = exhausted_ = true;
   if (!CancelAttempts()) EndCancelled();
 }
 
-// False if none is in flight. Otherwise the last OnDone ends the operation.
+// Returns false if none is in flight. Otherwise the last OnDone ends the operation.
 bool S3Operation::CancelAttempts() {
   if (attempts_.empty()) return false;
   StopWatching();
@@ -157,7 +157,7 @@ void S3Operation::Do(const S3Step& step) {
 bool S3Operation::OnPermit() noexcept {
   waits_for_permit_ = false;
   if (ended_) return false;
-  // Not from here: the caller that returns a permit is in the middle of something.
+  // The request is not sent from here: the caller that returns a permit is in the middle of something.
   try {
     home_.loop.Post([self = shared_from_this()] {
       self->Guard([&] {
@@ -220,7 +220,7 @@ void S3Operation::OnCredentials(const absl::Status& status) {
 void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
   Report(phase);
   if (phase != RequestPhase::kQueued) ShowLife();  // it waits for a store that has failed
-  // A long wait in pieces, each with a sign of life.
+  // A long wait is made in pieces, each with a sign of life.
   const absl::Duration piece = phase == RequestPhase::kQueued ? wait : std::min(wait, kMostWithoutSign);
   timer_.emplace(home_.loop);
   timer_->Start(absl::ToChronoNanoseconds(piece), [this, left = wait - piece, phase] {
@@ -344,7 +344,7 @@ void S3Operation::Conclude(Attempt& done, HttpResult result) {
   Attempt* const attempt = &done;
   if (attempt->log) Log(LogLevel::kDebug, "s3", attempt->log->Line(result, absl::Now()));
   Hedging& hedging = environment_.context.hedging;
-  // Lost, or failed before the other one answered, which then goes on alone.
+  // The attempt has lost, or has failed before the other one answered, which then continues alone.
   if (attempt->lost || !attempts_.empty()) {
     environment_.context.counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);
     return hedging.OnWasted(result.wire_bytes);

@@ -17,13 +17,13 @@ namespace millrace {
 
 class S3Operation;
 
-/// How many operations of one loop may have a request in flight; the others wait in order. So a request that takes its
-/// turn goes out at once, and the pace of requests is what the store sees. On the loop's thread only.
+/// Bounds how many operations of one loop may have a request in flight; the others wait in order. A request that takes
+/// its turn therefore goes out at once, and the pace of requests is what the store sees. On the loop's thread only.
 class S3Gate {
  public:
   explicit S3Gate(int permits) : free_(permits) {}
 
-  /// False: `operation` gets its permit later, by OnPermit.
+  /// Returns false if `operation` gets its permit later, by OnPermit.
   bool Take(std::shared_ptr<S3Operation> operation);
   void Return();
 
@@ -32,7 +32,7 @@ class S3Gate {
   std::deque<std::shared_ptr<S3Operation>> waiting_;
 };
 
-/// What the operations of one loop share; on the loop's thread only, but for the constructor and `operations`.
+/// Holds what the operations of one loop share. On the loop's thread only, except the constructor and `operations`.
 struct S3Loop {
   S3Loop(EventLoop& event_loop, int permits) : loop(event_loop), gate(permits), timers(event_loop) {}
 
@@ -42,12 +42,12 @@ struct S3Loop {
   std::atomic<size_t> operations{0};  // that were given to it and have not ended
 };
 
-/// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends, waits,
-/// and for reads sends a second request where the first byte is late and gives up bodies that trickle. An exception of
-/// a step (too little memory) ends it with ResourceExhausted. All on the loop's thread, but for the constructor.
+/// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends and waits.
+/// For reads, it sends a second request if the first byte is late, and gives up bodies that trickle. An exception of a
+/// step (too little memory) ends it with ResourceExhausted. All of it is on the loop's thread, except the constructor.
 class S3Operation final : public std::enable_shared_from_this<S3Operation> {
  public:
-  /// What it works with; all outlive it.
+  /// Holds what it works with; all outlive it.
   struct Environment {
     HttpClient& http;
     S3Context& context;
@@ -61,7 +61,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   EventLoop& loop() { return home_.loop; }
   void Begin(std::stop_token stop);
   void Cancel();
-  /// False: it does not need one any more.
+  /// Returns false if it does not need one any more.
   bool OnPermit() noexcept;
 
  private:
@@ -108,7 +108,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   std::vector<std::unique_ptr<Attempt>> losers_;    // cancelled, or answered with an error; not ended yet
   std::optional<Timer> timer_;                      // while waiting to send
   TimerQueue::Id hedge_ = 0;                        // 0, or over, or until the second request
-  TimerQueue::Id look_ = 0;                         // likewise, at the body
+  TimerQueue::Id look_ = 0;                         // 0, or over, or until the next look at the body
   std::optional<std::stop_callback<OnStop>> stop_;
   int requests_ = 0;  // sent, but for second ones
   bool has_permit_ = false;

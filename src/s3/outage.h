@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Whether a store that has served requests is away, and what requests do until it is back: they wait, and one of them
-/// a second goes out to see. No clock of its own. Thread-safe.
+/// Decides whether a store that has served requests is away, and what requests do until it is back. They wait, and one
+/// of them a second goes out to see. It has no clock of its own. Thread-safe.
 ///
 /// The store counts as away when, for kQuiet, requests have failed as they do without a server, and none has succeeded.
 /// Stores that never served a request are not waited for: their address is more likely wrong.
@@ -17,13 +17,14 @@ class Outage {
  public:
   static constexpr absl::Duration kQuiet = absl::Seconds(3);
   static constexpr absl::Duration kProbeEvery = absl::Seconds(1);
-  /// How often a request that waits looks whether the store is back.
+  /// A request that waits looks this often whether the store is back.
   static constexpr absl::Duration kPoll = absl::Milliseconds(200);
 
-  /// How long an outage is waited for from its beginning; zero: not at all, and no store counts as away.
+  /// Sets how long an outage is waited for from its beginning. If it is zero, requests do not wait, and no store counts
+  /// as away.
   void SetLimit(absl::Duration limit) { limit_ns_.store(absl::ToInt64Nanoseconds(limit), std::memory_order_relaxed); }
 
-  /// Whether failures may become an outage.
+  /// Returns whether failures may become an outage.
   bool watches() const { return limit() > absl::ZeroDuration() && served_.load(std::memory_order_relaxed); }
 
   struct Verdict {
@@ -39,7 +40,7 @@ class Outage {
   };
   /// A request failed in a way in which requests fail without a server.
   Verdict OnFailure(absl::Time now);
-  /// The store served a request. The beginning of the outage that this ends; nullopt if there was none.
+  /// The store served a request. Returns the beginning of the outage that this ends; nullopt if there was none.
   std::optional<absl::Time> OnSuccess();
 
   /// Zero: the request may go out now. Else it waits so long, and asks again.

@@ -102,8 +102,8 @@ void Pace::Fall(double failed, absl::Time now) {
   } else {
     failed_before_ = std::max(failed_before_, failed);
   }
-  // What got through, as counted over the time in which it went out. In a round cut short by the first failures, what
-  // is not answered yet counts as passed: the next round knows better.
+  // This is the rate of requests that got through, counted over the time in which they went out. In a round cut short
+  // by the first failures, requests without an answer yet count as passed: the next round knows better.
   const double seconds = absl::ToDoubleSeconds(std::clamp(now - round_, absl::Milliseconds(1), kRound));
   const double passed = std::min((sent_ - failed_) / seconds, rate_);
   rate_ = std::max(kLeastRate, passed * (failed > kManyFailed ? 0.9 : 0.97));

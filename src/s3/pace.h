@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-/// How fast requests may follow one another, learnt from the store's answers. No clock of its own.
+/// Learns from the store's answers how fast requests may follow one another. It has no clock of its own.
 
 namespace millrace {
 
@@ -18,21 +18,21 @@ namespace millrace {
 inline constexpr double kPromisedReads = 5500;
 inline constexpr double kPromisedWrites = 3500;
 
-/// The pace of one kind of request to one prefix. It begins a little below what S3 promises and rises beyond it by
-/// steps, as long as requests queue for it. When the store throttles, it falls to a little below what got through and
-/// rises again, faster the longer all is well.
+/// Learns the pace of one kind of request to one prefix. It begins a little below what S3 promises and rises beyond it
+/// by steps, as long as requests queue for it. When the store throttles, it falls to a little below what got through
+/// and rises again, faster the longer all is well.
 ///
 /// A store may also turn requests away for reasons of its own. Then as large a part of them fails after the pace has
-/// fallen as before; the pace goes back to where it was, and for a while failures do not lower it (each request still
+/// fallen as before. The pace goes back to where it was, and for a while failures do not lower it (each request still
 /// backs off). Not thread-safe.
 class Pace {
  public:
-  /// `promised_rate` as above. It begins at `first_rate`, or at most of what is promised if that is more.
+  /// `promised_rate` is as above. The pace begins at `first_rate`, or at most of what is promised if that is more.
   Pace(double promised_rate, absl::Time now, double first_rate = 0);
 
   /// Zero: a turn was taken, the request goes out now. Otherwise it has to ask again after so long.
   absl::Duration TakeTurn(absl::Time now);
-  /// The answer to a request that went out at `sent`: throttled (503, 429, SlowDown), or any other.
+  /// Takes the answer to a request that went out at `sent`: throttled (503, 429, SlowDown), or any other.
   void OnAnswer(bool throttled, absl::Time sent, absl::Time now);
 
   bool throttled() const { return state_ != State::kRising; }
@@ -74,10 +74,10 @@ class Pace {
   int failed_ = 0;
 };
 
-/// The paces of all prefixes that one client uses. A prefix is the bucket and the key up to its last '/'. A new one
-/// begins as fast as the one used last has become, if that is of the same bucket and kind and was not throttled: data
-/// in many folders shall not learn in each of them again what the store can do. Thread-safe; remembers the 4,096 used
-/// last.
+/// Holds the paces of all prefixes that one client uses. A prefix is the bucket and the key up to its last '/'. A new
+/// one begins as fast as the one used last has become, if that is of the same bucket and kind and was not throttled.
+/// Otherwise data in many folders would learn in each of them again what the store can do. Thread-safe; remembers the
+/// 4,096 used last.
 class Pacer {
  public:
   enum class Kind { kRead, kWrite };
@@ -88,7 +88,7 @@ class Pacer {
     bool away = false;       // the store is away (s3/outage.h); of an exchange's turn
   };
   Turn TakeTurn(Kind kind, std::string_view bucket, std::string_view key, absl::Time now);
-  /// Whether the store may be asked twice: it does not throttle.
+  /// Returns whether the store may be asked twice: it does not throttle.
   bool Unhurried(Kind kind, std::string_view bucket, std::string_view key, absl::Time now);
   void OnAnswer(Kind kind, std::string_view bucket, std::string_view key, bool throttled, absl::Time sent,
                 absl::Time now);

@@ -152,7 +152,7 @@ TEST(Pacer, KeepsPrefixesAndKindsApart) {
   EXPECT_EQ(turns(Pacer::Kind::kWrite, "a/1", 1), absl::ZeroDuration());
 }
 
-// How long the last of so many requests waits that are made at once.
+// Returns how long the last of so many requests waits that are made at once.
 absl::Duration WaitOfLast(Pacer& pacer, std::string_view bucket, std::string_view key, absl::Time now) {
   absl::Duration wait;
   for (int i = 0; i < 500; ++i) wait = pacer.TakeTurn(Pacer::Kind::kRead, bucket, key, now).wait;
@@ -169,7 +169,7 @@ TEST(Pacer, WhatOneFolderHasLearntHoldsForTheNext) {
     if (pacer.TakeTurn(Pacer::Kind::kRead, "b", "a/1", now).wait == absl::ZeroDuration())
       pacer.OnAnswer(Pacer::Kind::kRead, "b", "a/1", /*throttled=*/false, now, now + absl::Microseconds(1));
   }
-  // Also when what was used last is of another kind or bucket, as while data are packed.
+  // The same holds when the pace used last is of another kind or bucket, as while data are packed.
   pacer.TakeTurn(Pacer::Kind::kWrite, "out", "shards/1", now);
   EXPECT_LT(WaitOfLast(pacer, "b", "c/1", now), 0.8 * at_first);
   EXPECT_EQ(WaitOfLast(pacer, "other", "c/1", now), at_first);

@@ -6,7 +6,7 @@
 #include "s3/testing/exchange_fixture.h"
 #include "s3/testing/get_exchange_fixture.h"
 
-/// What is asked of, and checked by, the parts that an object was uploaded in.
+/// These tests request, and check, the parts that an object was uploaded in.
 
 namespace millrace {
 namespace {
@@ -26,7 +26,7 @@ class HeadPartsTest : public ExchangeTest {
     return std::move(object->info);
   }
 
-  /// As S3 answers for part 1 of an object of `count` parts.
+  /// Returns S3's answer for part 1 of an object of `count` parts.
   static ScriptedAnswer FirstPart(const std::string& bytes, const std::string& size, const std::string& count) {
     return {.status = 206,
             .headers = Headers({{"Content-Length", bytes},

@@ -13,12 +13,12 @@ namespace millrace {
 
 inline constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
 
-/// The wait that a Retry-After header asks for (seconds or an HTTP date), at most kMaxRetryAfter; nullopt when it
-/// cannot be read.
+/// Returns the wait that a Retry-After header asks for (seconds or an HTTP date), at most kMaxRetryAfter; nullopt when
+/// it cannot be read.
 std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now);
 
 /// Paces the retries of a client. Tokens come with time and with successes, so that a storm of failures is neither
-/// amplified nor ever locked out: a request that finds none is told how long to wait. Thread-safe.
+/// amplified nor ever locked out. A request that finds no token gets the time to wait. Thread-safe.
 class RetryBudget {
  public:
   static constexpr double kCapacity = 500;

@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-/// Checks the CRC32C of spans while the bytes that they lie in come, when they are still in the caches of the CPU: at
-/// the end, when other answers have come in between, they would be read from memory once more, at ten times the cost.
-/// Not thread-safe.
+/// Checks the CRC32C of spans as their bytes come, while they are still in the caches of the CPU. At the end, when
+/// other answers have come in between, they would be read from memory once more, at ten times the cost. Not
+/// thread-safe.
 class SpanVerifier {
  public:
   /// All `spans` lie within `range`, the bytes of which are in `buffer` or will be. The caller's, who keeps them.
@@ -22,11 +22,11 @@ class SpanVerifier {
   /// They have come up to `end`.
   void Came(uint64_t end);
 
-  /// All bytes are there: the spans that do not match, in the order given. Only those are looked at that did not match
-  /// when they came, or of which one order of bytes brought not the whole.
+  /// Call this when all bytes are there. Returns the spans that do not match, in the order given. Only those are
+  /// checked that did not match when they came, or that did not come as a whole in one order of bytes.
   std::vector<ByteRange> Damaged();
 
-  /// All bytes will come anew.
+  /// All bytes will come again.
   void Reset();
 
  private:

@@ -25,7 +25,7 @@ class SpanVerifierTest : public ::testing::Test {
     return {{offset, length}, Crc32c(AsBytes(std::string_view(text_).substr(offset - range_.offset, length)))};
   }
 
-  /// What lies there now; it may be overwritten when the verifier has seen it.
+  /// Writes the current bytes; they may be overwritten when the verifier has seen them.
   void Put(uint64_t begin, uint64_t end) {
     std::memcpy(buffer_.data() + (begin - range_.offset), text_.data() + (begin - range_.offset), end - begin);
   }

@@ -185,7 +185,7 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
     ASSERT_TRUE(mine.ok()) << mine.status();
     EXPECT_EQ(mine->etag, md5);
     EXPECT_EQ(requests_.back().head.method, "HEAD");
-    // Or that of someone who was faster.
+    // The object may also be that of someone who was faster.
     EXPECT_EQ(Put(InTurn({lost, Error(412), kFound}), options).status().code(), absl::StatusCode::kAlreadyExists);
     EXPECT_EQ(Put(InTurn({lost, Error(412), Error(404)}), options).status().code(), absl::StatusCode::kAlreadyExists);
     EXPECT_TRUE(Put(InTurn({lost, Error(412), Error(503), ours}), options).ok());
@@ -202,7 +202,7 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
   encrypted.headers.Set("x-amz-checksum-crc32c", Crc32cHeader(1));
   EXPECT_EQ(Put(InTurn({Error(500), Error(412), encrypted}), options).status().code(),
             absl::StatusCode::kAlreadyExists);
-  // A connection that was never made carried out nothing.
+  // If a connection was never made, nothing was carried out.
   EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kConnect), Error(412)}), options).status().code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(requests_.size(), 2u);
@@ -246,7 +246,7 @@ TEST_F(ExchangeTest, UploadPart) {
 }
 
 TEST_F(ExchangeTest, AChecksumOfAPartThatIsKnownIsNotMadeAgain) {
-  const uint32_t given = Crc32c(AsBytes(body_)) ^ 1;  // which tells whose it is
+  const uint32_t given = Crc32c(AsBytes(body_)) ^ 1;  // which shows whose it is
   const auto upload = [&] {
     return Run<absl::StatusOr<ObjectInfo>>(InTurn({kStored}), [&](S3Context& context, auto done) {
       return std::make_unique<PutExchange>(context, "bucket", "key", PutExchange::Part{"ID", 3, given}, AsBytes(body_),
@@ -256,7 +256,7 @@ TEST_F(ExchangeTest, AChecksumOfAPartThatIsKnownIsNotMadeAgain) {
   ASSERT_TRUE(upload().ok());
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), Crc32cHeader(given));
   S3Config config = TestS3Config();
-  config.upload_checksum = ObjectChecksum::Kind::kCrc64Nvme;  // which it does not tell
+  config.upload_checksum = ObjectChecksum::Kind::kCrc64Nvme;  // which it does not give
   Use(config);
   const auto other = upload();
   ASSERT_TRUE(other.ok());
@@ -278,6 +278,7 @@ TEST_F(ExchangeTest, APartOfAnUploadWithoutChecksumsIsSigned) {
 }
 
 const std::vector<std::string> kPartETags = {"900150983cd24fb0d6963f7d28e17f72", "d41d8cd98f00b204e9800998ecf8427e"};
+// The value comes from:
 // printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
 constexpr char kCompletedETag[] = "fdf1fdf1567f6942ffe1743f1e72301e-2";
 
@@ -330,7 +331,7 @@ TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {
   EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), {"opaque"}).status().code(),
             absl::StatusCode::kNotFound);
   ASSERT_TRUE(Complete(InTurn({lost, Error(412), ours}), kPartETags, {.only_if_absent = true}).ok());
-  // With a key of KMS the checksum tells.
+  // With a key of KMS the checksum decides.
   const ObjectChecksum crc{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(body_))};
   ScriptedAnswer encrypted = kFound;
   encrypted.headers.Set("x-amz-server-side-encryption", "aws:kms");

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kNamespace = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// The document, if its root element is `root`.
+/// Returns the document, if its root element is `root`.
 absl::StatusOr<XmlDocument> Load(std::string_view xml, std::string_view root) {
   ASSIGN_OR_RETURN(XmlDocument document, XmlDocument::Parse(xml));
   const std::string_view name = document.root().name();
@@ -205,7 +205,7 @@ absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml) {
   absl::StatusOr<std::string> etag = Required(xml, "CopyObjectResult", "ETag");
   if (!etag.ok()) etag = Required(xml, "CopyPartResult", "ETag");
   if (!etag.ok())
-    return absl::InvalidArgumentError("it is no XML <CopyObjectResult> or <CopyPartResult> with an <ETag>");
+    return absl::InvalidArgumentError("it is not an XML <CopyObjectResult> or <CopyPartResult> with an <ETag>");
   return StripETagQuotes(*etag);
 }
 
@@ -283,7 +283,7 @@ bool XmlCanCarry(std::string_view text) {
       character = character << 6 | (byte(i + k) & 0x3F);
     }
     constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-    // Of the control characters only these three exist in XML; surrogates and U+FFFE, U+FFFF never do.
+    // Only these three control characters exist in XML; surrogates and U+FFFE, U+FFFF never do.
     const bool control = character < 0x20 && character != '\t' && character != '\n' && character != '\r';
     const bool surrogate = character >= 0xD800 && character < 0xE000;
     if (character < kLeast[length] || control || surrogate || character == 0xFFFE || character == 0xFFFF ||

@@ -11,13 +11,13 @@
 #include "s3/listings.h"
 #include "s3/object.h"
 
-/// The XML of S3, both ways: what the client reads and writes, and what a server (devstore) does. Pure; the parsers are
+/// These functions read and write the XML of S3, for the client and for a server (devstore). Pure; the parsers are
 /// fuzzed. Element names are AWS's, from the "Amazon S3 API Reference". Broken XML gives InvalidArgument.
 
 namespace millrace {
 
-/// The text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot express
-/// at all become "?": a client that must carry any key uses encoding-type=url.
+/// Returns the text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot
+/// express at all become "?": a client that must carry any key uses encoding-type=url.
 std::string XmlEscape(std::string_view text);
 
 /// Writes a document of elements: Open/Close nest, Element is a leaf. Starts with the XML declaration.
@@ -47,12 +47,12 @@ struct S3ErrorBody {
   std::string request_id;
 };
 
-/// nullopt when the text is not an <Error> document.
+/// Returns nullopt when the text is not an <Error> document.
 std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml);
 
-/// <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space then,
-/// as AWS writes it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order afterwards.
-/// InvalidArgument also for a truncated page without a continuation token.
+/// Parses <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space
+/// then, as AWS writes it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order
+/// afterwards. Returns InvalidArgument also for a truncated page without a continuation token.
 absl::StatusOr<ListPage> ParseListXml(std::string_view xml);
 
 /// <ListAllMyBucketsResult>.
@@ -62,16 +62,16 @@ absl::StatusOr<BucketPage> ParseBucketsXml(std::string_view xml);
 /// or id, and for a truncated page that does not say where the next one begins.
 absl::StatusOr<UploadPage> ParseUploadsXml(std::string_view xml);
 
-/// The upload id of <InitiateMultipartUploadResult>.
+/// Returns the upload id of <InitiateMultipartUploadResult>.
 absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml);
 
-/// The ETag of <CompleteMultipartUploadResult>, without quotes.
+/// Returns the ETag of <CompleteMultipartUploadResult>, without quotes.
 absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml);
 
-/// Whether <ListPartsResult> has any <Part>.
+/// Returns whether <ListPartsResult> has any <Part>.
 absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml);
 
-/// The ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
+/// Returns the ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
 absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml);
 
 /// <Tagging>.
@@ -80,16 +80,16 @@ absl::StatusOr<ObjectTags> ParseTaggingXml(std::string_view xml);
 struct CompletedPart {
   int number = 0;
   std::string etag;           // without quotes
-  std::string checksum_name;  // "CRC32C" or "CRC64NVME"; empty: not told
+  std::string checksum_name;  // "CRC32C" or "CRC64NVME"; empty: not given
   std::string checksum;       // base64
   friend bool operator==(const CompletedPart&, const CompletedPart&) = default;
 };
 
-/// <CompleteMultipartUpload>, the request.
+/// Writes <CompleteMultipartUpload>, the request.
 std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts);
 absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string_view xml);
 
-/// <Delete>, the request of DeleteObjects.
+/// Holds <Delete>, the request of DeleteObjects.
 struct DeleteObjectsRequest {
   std::vector<std::string> keys;
   bool quiet = false;
@@ -97,7 +97,7 @@ struct DeleteObjectsRequest {
 std::string WriteDeleteObjectsXml(const DeleteObjectsRequest& request);
 absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml);
 
-/// An <Error> of <DeleteResult>: a key that was not deleted.
+/// This is an <Error> of <DeleteResult>: a key that was not deleted.
 struct DeleteObjectsError {
   std::string key;
   std::string code;
@@ -105,14 +105,14 @@ struct DeleteObjectsError {
 };
 absl::StatusOr<std::vector<DeleteObjectsError>> ParseDeleteResultXml(std::string_view xml);
 
-/// False for text that changes on its way through XML 1.0, escaped or not: control characters, what is not UTF-8. Such
-/// a key in a request would stand for another object.
+/// Returns false for text that changes on its way through XML 1.0, escaped or not: control characters, and bytes that
+/// are not UTF-8. Such a key in a request would stand for another object.
 bool XmlCanCarry(std::string_view text);
 
-/// The region in <CreateBucketConfiguration>, the body of CreateBucket; empty when it names none.
+/// Returns the region in <CreateBucketConfiguration>, the body of CreateBucket; it is empty when it names none.
 absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml);
 
-/// "2009-10-12T17:50:30.000Z" -> milliseconds since 1970; 0 when it is no time.
+/// Turns "2009-10-12T17:50:30.000Z" into milliseconds since 1970; 0 when it is not a time.
 int64_t ParseXmlTime(std::string_view text);
 std::string FormatXmlTime(int64_t unix_ms);
 

@@ -1,4 +1,4 @@
-// Any bytes as each of S3's documents: no crash, and what is accepted holds what it promises.
+// The input is parsed as each of S3's documents: there is no crash, and an accepted document holds what it promises.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

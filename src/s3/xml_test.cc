@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// AWS documentation, "ListObjectsV2", with one more object and an encoding.
+/// This is from the AWS documentation, "ListObjectsV2", with one more object and an encoding.
 constexpr std::string_view kAwsListing = R"(<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
   <Name>bucket</Name><Prefix/><KeyCount>2</KeyCount><MaxKeys>3</MaxKeys><EncodingType>url</EncodingType>
@@ -105,7 +105,7 @@ TEST(ParseErrorXml, TakesWhatItNeeds) {
       "  \n<?xml version=\"1.0\"?>\n<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region "
       "&apos;us-east-1&apos; is "
       "wrong</Message><Region>eu-west-1</Region><RequestId>4442587FB7D0A2F9</RequestId></Error>");
-  // White space before the declaration is what long operations send to stay alive.
+  // Long operations send white space before the declaration to stay alive.
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code, "AuthorizationHeaderMalformed");
   EXPECT_EQ(error->message, "the region 'us-east-1' is wrong");

@@ -19,7 +19,7 @@ std::string WithSlash(std::string text) {
   return text;
 }
 
-// Whether a part between slashes is "..", also one that a pattern stands for.
+// Returns whether a part between slashes is "..", or is a pattern that stands for "..".
 bool LeadsUpwards(std::string_view text) {
   std::string part;
   for (const char c : text) {
@@ -65,12 +65,12 @@ absl::StatusOr<AllowedPlaces> AllowedPlaces::Below(const std::vector<std::string
   return allowed;
 }
 
-// A list of URIs, and braces, name several places.
+// A list of URIs names several places, and so do braces.
 absl::Status AllowedPlaces::Check(std::string_view uri) const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ExpandBraces(uri));
   for (const std::string& name : names) {
-    // For S3 such a key is one like others, for some servers that speak its language another place. In a path, the
-    // kernel goes up from the target of a link, but lexically_normal goes up from the link.
+    // On S3 such a key is one like others, but for some compatible servers it is another place. In a path, the kernel
+    // goes up from the target of a link, but lexically_normal goes up from the link.
     if (LeadsUpwards(name)) {
       return absl::PermissionDeniedError(
           fmt::format("{}: the name leads out of its folder; name the data set without '..'", name));
@@ -92,7 +92,7 @@ std::optional<std::vector<std::string>> AllowedPlaces::folders() const {
 absl::Status AllowedPlaces::CheckName(const std::string& name) const {
   std::string place = name;
   if (HasWildcard(name) || name.find('\\') != name.npos) {
-    place = GlobLiteralPrefix(name);  // what matches lies in the folder in which this does
+    place = GlobLiteralPrefix(name);  // what matches is in the folder in which this does
     place.resize(place.rfind('/') == place.npos ? 0 : place.rfind('/') + 1);
     if (place.empty()) place = ".";
   }

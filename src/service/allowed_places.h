@@ -9,21 +9,21 @@
 
 namespace millrace {
 
-/// Where a worker reads. Immutable and thread-safe.
+/// Decides where a worker may read. Immutable and thread-safe.
 class AllowedPlaces {
  public:
   /// Everywhere.
   AllowedPlaces() = default;
-  /// Below these URIs only. InvalidArgument if one of them is none.
+  /// Allows only what is below these URIs. Returns InvalidArgument if one of them is not a URI.
   static absl::StatusOr<AllowedPlaces> Below(const std::vector<std::string>& uris);
 
-  /// PermissionDenied unless `uri` is one of the places or lies below one; and all that its braces name, and the folder
-  /// of its wildcards. Links in paths of files are followed. A manifest names objects anywhere in its store, so that
-  /// the whole store must be allowed. A name with "..", which stores and links may resolve differently, is denied
+  /// Returns PermissionDenied unless `uri` is one of the places or is below one; and all that its braces name, and the
+  /// folder of its wildcards. Links in paths of files are followed. A manifest names objects anywhere in its store, so
+  /// that the whole store must be allowed. A name with "..", which stores and links may resolve differently, is denied
   /// always: trainers send none.
   absl::Status Check(std::string_view uri) const;
 
-  /// The places that are folders or files, as paths without links, for Stores. Returns nullopt if all may be read.
+  /// Returns the places that are folders or files, as paths without links, for Stores.
   std::optional<std::vector<std::string>> folders() const;
 
  private:

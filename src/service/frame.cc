@@ -47,7 +47,7 @@ std::string EncodeFacts(uint64_t sequence, const Batch& batch) {
   return out;
 }
 
-// How many entries follow; each takes a byte at least.
+// Reads how many entries follow. Each entry takes at least one byte.
 uint64_t ReadCount(ByteReader& reader) {
   const uint64_t count = reader.Varint();
   if (count > reader.left()) reader.Fail();
@@ -70,7 +70,7 @@ uint64_t ReadLe64(ByteReader& reader) {
   return reader.ok() ? LoadLe<uint64_t>(bytes.data()) : 0;
 }
 
-// `sizes`: of the values, in their order.
+// `sizes` receives the sizes of the values, in their order.
 bool ReadFacts(ByteSpan bytes, FrameFacts* facts, std::vector<uint64_t>* sizes) {
   ByteReader reader(bytes);
   facts->sequence = reader.Varint();
@@ -112,7 +112,7 @@ absl::Status DamagedFrame(std::string_view what) {
   return absl::DataLossError(fmt::format("a batch arrived damaged ({})", what));
 }
 
-/// What the head says.
+/// Holds the fields of the head.
 struct FrameHead {
   uint64_t facts_bytes = 0;
   uint64_t content_bytes = 0;  // values and arrays
@@ -126,12 +126,12 @@ absl::StatusOr<FrameHead> ParseHead(ByteSpan bytes) {
   return FrameHead{LoadLe<uint32_t>(&bytes[4]), LoadLe<uint64_t>(&bytes[8]), LoadLe<uint32_t>(&bytes[16])};
 }
 
-// Facts and values, from the beginning of what follows the head and has this checksum. Returns the arrays behind them.
+// Facts and values, from the beginning of what follows the head and has this checksum. Returns the arrays after them.
 absl::StatusOr<ByteSpan> TakeFacts(const FrameHead& head, ByteSpan rest, uint32_t crc, FrameFacts* facts) {
   if (head.crc != crc) return DamagedFrame("its checksum differs");
   std::vector<uint64_t> sizes;
   if (!ReadFacts(rest.first(head.facts_bytes), facts, &sizes)) {
-    return DamagedFrame("what it says of itself makes no sense");
+    return DamagedFrame("its facts make no sense");
   }
   ByteSpan left = rest.subspan(head.facts_bytes);
   auto size = sizes.begin();

@@ -21,8 +21,8 @@ struct FrameBuffers::State {
   std::mutex mutex;
   std::vector<std::unique_ptr<Buffer>> free;
 
-  // The smallest one that is large enough. If there is none, one that is too small goes: its memory is about to be
-  // taken again.
+  // Finds the smallest one that is large enough. If there is none, one that is too small is freed: its memory is about
+  // to be taken again.
   std::unique_ptr<Buffer> Find(size_t bytes) {
     const std::lock_guard lock(mutex);
     auto best = free.end();

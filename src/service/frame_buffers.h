@@ -13,14 +13,14 @@ namespace millrace {
 /// more. Thread-safe.
 class FrameBuffers {
  public:
-  /// `most_free`: buffers that are kept while nobody uses them.
+  /// `most_free` bounds the buffers that are kept while nobody uses them.
   explicit FrameBuffers(size_t most_free = SIZE_MAX);
   ~FrameBuffers();
   FrameBuffers(const FrameBuffers&) = delete;
   FrameBuffers& operator=(const FrameBuffers&) = delete;
 
-  /// A buffer of at least so many bytes, which comes back when the last pointer to it goes, also after this has gone.
-  /// Throws std::bad_alloc.
+  /// Returns a buffer of at least so many bytes, which comes back when the last pointer to it goes, also after this has
+  /// gone. Throws std::bad_alloc.
   std::shared_ptr<Buffer> Take(size_t bytes);
 
  private:

@@ -61,7 +61,7 @@ TEST(FrameTest, ComesBackAsItWas) {
   EXPECT_EQ(AsText(frame->arrays[1]), "\1\1");
 }
 
-// As it comes if the rows of the images were received where they belong.
+// The frame arrives like this if the rows of the images were received into their final place.
 struct Placed {
   std::string slot = std::string(12, '.');
   std::shared_ptr<RowsPlace> rows;
@@ -104,12 +104,12 @@ TEST(FrameTest, DamageOfPlacedFramesIsNoticed) {
     EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(some), placed.rows, placed.crc).status())) << length;
   }
   EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(placed.bytes + "x"), placed.rows, placed.crc).status()));
-  // Of other arrays, with the right checksum.
+  // This place is for other arrays, and the checksum is right.
   const auto other = std::make_shared<RowsPlace>(nullptr, std::vector<RowsPlace::Array>{{8, {}}, {2, {}}});
   EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(placed.bytes), other, placed.crc).status()));
 }
 
-// Bytes that came in memory of their own, which goes as soon as they are not needed.
+// The bytes came in memory of their own, which is freed as soon as they are not needed.
 TEST(FrameTest, WhatCameGoesIfItWasMostlyValues) {
   for (const bool is_mostly_values : {true, false}) {
     Made made;

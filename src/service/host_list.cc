@@ -15,7 +15,7 @@ constexpr size_t kMostNameBytes = 255;  // of DNS
 
 absl::Status NoHostList(std::string_view text) {
   return absl::InvalidArgumentError(
-      fmt::format("\"{}\" is no list of hosts; Slurm writes one as node[1-4,7],gpu2", text));
+      fmt::format("\"{}\" is not a list of hosts; Slurm writes one as node[1-4,7],gpu2", text));
 }
 
 bool ToNumber(std::string_view text, uint64_t* number) {
@@ -23,7 +23,8 @@ bool ToNumber(std::string_view text, uint64_t* number) {
   return !text.empty() && error == std::errc() && end == text.data() + text.size();
 }
 
-// "01-03", or "7": the numbers as they are written, with zeros in front. False: it is neither, or too many.
+// Expands "01-03", or "7", to the numbers as they are written, with zeros in front. Returns false if it is neither, or
+// too many.
 bool ExpandRange(std::string_view range, std::vector<std::string>* numbers) {
   const size_t dash = range.find('-');
   const std::string_view low = range.substr(0, dash);
@@ -36,7 +37,7 @@ bool ExpandRange(std::string_view range, std::vector<std::string>* numbers) {
   return numbers->size() <= kMostHosts;
 }
 
-// Whether all characters may be in a host's name; brackets are not among them.
+// Returns whether all characters may be in a host's name; brackets are not among them.
 bool IsPartOfName(std::string_view text) {
   for (const char c : text) {
     const bool is_name =
@@ -46,7 +47,7 @@ bool IsPartOfName(std::string_view text) {
   return true;
 }
 
-// One entry of the list, with or without brackets. False: it is none.
+// Expands one entry of the list, with or without brackets. Returns false if the text is not an entry.
 bool ExpandEntry(std::string_view entry, std::vector<std::string>* hosts) {
   std::vector<std::string> names = {""};
   while (!entry.empty()) {

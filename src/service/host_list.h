@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// The hosts of a list as Slurm writes it: "node[01-03,7],gpu2" is node01, node02, node03, node7, gpu2. Several
-/// brackets in a name multiply. InvalidArgument for anything else, and for more than 65,536 hosts.
+/// Returns the hosts of a list as Slurm writes it: "node[01-03,7],gpu2" is node01, node02, node03, node7, gpu2. Several
+/// brackets in a name multiply. Returns InvalidArgument for anything else, and for more than 65,536 hosts.
 absl::StatusOr<std::vector<std::string>> ExpandHostList(std::string_view text);
 
 /// Cuts a text at the commas that are not within brackets.

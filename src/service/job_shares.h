@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-/// How the memory of a worker is shared between jobs whose streams it serves. While there is one job, all is for it; of
-/// n jobs each has an n-th at least. Trainers choose the names of their jobs, but not their addresses (peers): jobs
-/// that one peer alone has named count together as one, so that a host that invents names takes nothing from the
-/// others. For a share, streams of those that have more are closed: their trainers open them elsewhere. Pure, and not
-/// thread-safe.
+/// Shares the memory of a worker between the jobs whose streams it serves. A single job may use all of it; each of n
+/// jobs gets at least an n-th. Trainers choose the names of their jobs, but not their addresses (peers). Jobs that only
+/// one peer has named therefore count together as one, so that a host that invents names takes nothing from the others.
+/// If a job lacks its share, streams of jobs that have more are closed, and their trainers open them elsewhere. Pure,
+/// and not thread-safe.
 class JobShares {
  public:
   explicit JobShares(uint64_t total) : total_(total) {}
@@ -30,7 +30,7 @@ class JobShares {
   /// A session has ended. Unknown ones are none.
   void Release(const std::string& session);
 
-  /// What a job may have if all jobs want all they can have, with `job` of `peer` as one of them.
+  /// Returns what a job may have if all jobs want all they can have, with `job` of `peer` as one of them.
   uint64_t ShareOf(const std::string& job, const std::string& peer) const;
   uint64_t UsedBy(const std::string& job) const;
 

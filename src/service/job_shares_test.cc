@@ -74,7 +74,7 @@ TEST(JobSharesTest, C19InventedNamesTakeNothingFromOthers) {
   EXPECT_EQ(shares.ShareOf("a", "host-b"), 50u);
 }
 
-// Fractions whose sums doubles do not hold exactly: no job loses a byte, which would be a stream.
+// The sums of these fractions are not exact in doubles: no job loses a byte, which would be a stream.
 TEST(JobSharesTest, C19SharesAreExact) {
   for (uint64_t jobs = 1; jobs <= 40; ++jobs) {
     for (uint64_t others = 1; others <= 40; ++others) {

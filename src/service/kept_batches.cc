@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// Beside arrays and values: what is kept of a batch, and of each row its key.
+// Beside arrays and values, this is kept of a batch, and of each row its key.
 constexpr uint64_t kKeptOverhead = 1024;
 constexpr uint64_t kKeptRowOverhead = 64;
 
@@ -34,7 +34,7 @@ uint64_t BytesOf(const Batch& batch) {
 
 struct KeptBatches::Kept {
   Buffer memory;
-  Batch batch;  // as it was in its epoch; its arrays lie in `memory`
+  Batch batch;  // as it was in its epoch; its arrays are in `memory`
   uint32_t crc = 0;
   bool ends_epoch = false;
 };
@@ -92,7 +92,7 @@ bool KeptBatches::MakeRoom(const std::string& name, uint64_t bytes, Time now) {
 }
 
 void KeptBatches::Keep(const std::string& name, const Position& at, const Batch& batch, uint32_t crc, Time now) {
-  // A start behind the last whole batch of an epoch yields the first one of the next.
+  // A start after the last whole batch of an epoch yields the first one of the next.
   if (name.empty() || batch.epoch != at.epoch || !batch.quarantined.empty()) return;
   const uint64_t bytes = BytesOf(batch);
   uint64_t number = 0;

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// Batches that a worker has decoded, and keeps because the same ones come again: in each epoch of a loader that
+/// Keeps batches that a worker has decoded, because the same ones come again. They come in each epoch of a loader that
 /// neither shuffles nor augments, as evaluations do, and for other trainers that do the same. Thread-safe; times are
 /// the caller's.
 class KeptBatches {
@@ -29,9 +29,10 @@ class KeptBatches {
     uint32_t crc = 0;  // ContentsCrc
   };
 
-  /// What batches of this stream are kept under; "" if they are not kept, for they are not the same in each epoch.
+  /// Returns the name under which batches of this stream are kept. Returns "" if they are not kept because they differ
+  /// between epochs.
   std::string NameOf(const StreamSpec& spec) const;
-  /// The batch of the stream that begins `at`.
+  /// Returns the batch of the stream that begins `at`.
   std::optional<Found> Find(const std::string& name, const Position& at, Time now);
   /// Keeps a copy if there is room. For that, streams go that nobody has asked for since kIdle.
   void Keep(const std::string& name, const Position& at, const Batch& batch, uint32_t crc, Time now);

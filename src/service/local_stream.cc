@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// How long the caller does nothing else.
+// The caller does nothing else for this long.
 constexpr std::chrono::milliseconds kLocalSlice{50};
 // Other loaders of this process may take the memory for a moment, between two of this stream.
 constexpr int kMemoryTries = 200;

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// What local streams of a trainer share. Everything outlives them.
+/// Holds what local streams of a trainer share. Everything outlives them.
 struct LocalReading {
   Runtime& runtime;
   const Source& source;
@@ -23,28 +23,28 @@ struct LocalReading {
   bool with_function = false;  // workers apply one to samples; rows of this process come without a result
 };
 
-/// A batch that this process has decoded, as one that has come.
+/// Holds a batch that this process has decoded, as one that has come.
 struct LocalBatch {
   std::shared_ptr<void> memory;  // in which the frame lies
   WireBatch frame;
   std::optional<std::chrono::steady_clock::duration> waited;  // how long the stream had nothing to do but to wait
 };
 
-/// One stream of a trainer as this process decodes it: a loader while it is open, and the memory that is kept for one
+/// Decodes one stream of a trainer in this process: a loader while it is open, and the memory that is kept for one
 /// while it is not. For one thread.
 class LocalStream {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `memory`: that of the loader, reserved.
+  /// `memory` is the loader's memory, reserved.
   LocalStream(const LocalReading& reading, uint64_t number, Reservation memory);
   ~LocalStream();
   LocalStream(const LocalStream&) = delete;
   LocalStream& operator=(const LocalStream&) = delete;
 
-  /// The batch of `step`. If the stream is open, `step` must be the one that comes next; if not, it is opened. Returns
-  /// nullopt if there is none yet, after a short wait: other loaders may have the memory for a moment. Errors of
-  /// Loader::Create and Loader::Next.
+  /// Returns the batch of `step`. If the stream is open, `step` must be the one that comes next; if not, it is opened.
+  /// Returns nullopt if there is no batch yet, after a short wait: other loaders may have the memory for a moment.
+  /// Returns errors of Loader::Create and Loader::Next.
   absl::StatusOr<std::optional<LocalBatch>> Next(uint64_t step);
   /// The rows of the last batch were taken at `now`: since then the stream waits for the next one.
   void OnTaken(Clock::time_point now) { since_ = now; }

@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kStreams = 2;
 constexpr uint64_t kMemory = uint64_t{64} << 20;
 
-// A data set of texts, and a trainer that reads it in steps of four.
+// There is a data set of texts, and a trainer that reads it in steps of four.
 class LocalStreamTest : public ::testing::Test {
  protected:
   LocalStreamTest()
@@ -50,7 +50,7 @@ class LocalStreamTest : public ::testing::Test {
             .memory = kMemory,
             .with_function = with_function};
   }
-  // The batch of this step, when there is one.
+  // Returns the batch of this step, when there is one.
   static LocalBatch Await(LocalStream& stream, uint64_t step) {
     for (;;) {
       absl::StatusOr<std::optional<LocalBatch>> batch = stream.Next(step);
@@ -120,7 +120,7 @@ TEST_F(LocalStreamTest, KeepsItsMemoryWhileItIsClosedAndGoesOnAtAnyStep) {
     stream.Close();
     EXPECT_TRUE(has_memory());
   }
-  // What it has lost to others meanwhile is taken again.
+  // The stream reserves again the memory that it has lost to others meanwhile.
   LocalStream poor(Reading(), 0, Reservation());
   poor.Close();
   EXPECT_FALSE(runtime_.memory().TryReserve(runtime_.memory().limit() - 2 * kMemory + 1));

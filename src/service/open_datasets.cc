@@ -46,8 +46,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
   absl::StatusOr<std::shared_ptr<const Dataset>> opened = OpenNow(part);
   if (opened.ok() && !is_that(**opened)) {
     opened = absl::FailedPreconditionError(fmt::format(
-        "{} is another data set for the worker than for the trainer: {} samples and fingerprint {:016x}, there {} and "
-        "{:016x}; let both see the same data, and index it again if it has changed",
+        "{} is another data set for the worker ({} samples, fingerprint {:016x}) than for the trainer ({}, {:016x}); "
+        "let both see the same data, and index it again if it has changed",
         part.uri, (*opened)->index().size(), (*opened)->index().fingerprint(), part.samples, part.fingerprint));
   }
   if (opened.ok()) {

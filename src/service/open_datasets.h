@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// The data sets that a worker has open, for all its sessions. Thread-safe.
+/// Holds the data sets that a worker has open, for all its sessions. Thread-safe.
 class OpenDatasets {
  public:
   OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, const WorkerOptions& options)
@@ -29,10 +29,10 @@ class OpenDatasets {
         functions_(options.functions),
         kept_(options.kept_bytes) {}
 
-  /// The data set that the trainer sees; may take long, and index it. A stream that is closed meanwhile does not end
-  /// that: the next one of this data set finds it open. PermissionDenied (not below an allowed place), Cancelled (by
-  /// `stop`, while another stream opens it), FailedPrecondition (the worker finds another index at this URI), and the
-  /// errors of Dataset::Open.
+  /// Returns the data set that the trainer sees; may take long, and index it. A stream that is closed meanwhile does
+  /// not end that: the next one of this data set finds it open. Returns PermissionDenied (not below an allowed place),
+  /// Cancelled (by `stop`, while another stream opens it), FailedPrecondition (the worker finds another index at this
+  /// URI), and the errors of Dataset::Open.
   absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part, const std::stop_token& stop);
 
   /// Openings end soon, with Cancelled: the worker ends.
@@ -44,9 +44,9 @@ class OpenDatasets {
   /// That streams read through; null: there is none.
   const std::shared_ptr<RangeCache>& cache() const { return cache_; }
   KeptBatches& kept() { return kept_; }
-  /// The sessions tell it what memory they give back.
+  /// The sessions report to it what memory they give back.
   const std::shared_ptr<Releases>& releases() const { return releases_; }
-  /// Null: none are run.
+  /// Returns null if none are run.
   const std::shared_ptr<RowFunctions>& functions() const { return functions_; }
 
  private:

@@ -10,15 +10,15 @@ namespace millrace {
 
 namespace {
 
-// How long a worker that was lost is left alone: at first, and at most.
+// A worker that was lost is not asked for this long: at first, and at most.
 constexpr std::chrono::milliseconds kFirstPause{500};
 constexpr std::chrono::seconds kLongestPause{30};
-// How long a worker is not asked for a stream that it could not serve.
+// A worker is not asked for this long for a stream that it could not serve.
 constexpr std::chrono::seconds kStreamPause{30};
-// How long a worker that refuses a loader is not asked again: somebody has to change something first.
+// A worker that refuses a loader is not asked again for this long, since somebody has to change something first.
 constexpr std::chrono::minutes kRefusalPause{5};
-// How long a straggler has less than its share: at first, and at most. It doubles if the worker is a straggler again
-// before so many times the last pause have passed.
+// A straggler has less than its share for this long: at first, and at most. The time doubles if the worker is a
+// straggler again before so many times the last pause have passed.
 constexpr std::chrono::seconds kFirstLimit{2};
 constexpr std::chrono::minutes kLongestLimit{10};
 constexpr int kRelapsesWithin = 4;
@@ -85,7 +85,7 @@ size_t Placement::LimitOf(size_t worker, Time now) const {
   return states_[worker].limited_until > now ? states_[worker].limit : SIZE_MAX;
 }
 
-// All streams for workers, spread over the workers that could take this one: stragglers have what they may have at
+// Spreads all streams for workers over the workers that could take this one: stragglers have what they may have at
 // most, the others the rest.
 Placement::Share Placement::ShareOf(size_t stream, Time now) const {
   std::vector<size_t> usable;
@@ -121,7 +121,7 @@ size_t Placement::MostOf(size_t worker, const Share& share, Time now) const {
   return share.has_limits ? std::min(share.most, LimitOf(worker, now)) : share.most;
 }
 
-// The worker with fewer streams than it should have at least, or may have at most, whose hash is the highest.
+// Returns the worker with fewer streams than it should have at least, or may have at most, whose hash is the highest.
 std::optional<size_t> Placement::Best(size_t stream, bool for_least, const Share& share, Time now) const {
   std::optional<size_t> best;
   uint64_t best_score = 0;
@@ -200,7 +200,7 @@ void Placement::OnAwaited(std::optional<size_t> source, Time now) {
   paces_.OnAwaited(source, now);
 }
 
-// Whether the worker was a straggler not long ago, or is one.
+// Returns whether the worker is a straggler, or was one not long ago.
 bool Placement::Relapses(const State& state, Time now) {
   return now - state.limited_until < kRelapsesWithin * state.limited_for;
 }
@@ -216,8 +216,8 @@ void Placement::Limit(size_t worker, size_t streams, std::string_view reason, Ti
   state.report.last_failure = reason;
 }
 
-// The usable worker, other than `but`, that would be the fastest with a stream more, as far as is known. One that was
-// never waited for counts as the fastest.
+// Returns the usable worker, except `but`, that would be the fastest with a stream more, as far as is known. One that
+// was never waited for counts as the fastest.
 std::optional<size_t> Placement::Fastest(std::optional<size_t> but, size_t stream, Time now) const {
   std::optional<size_t> best;
   double best_pace = 0;
@@ -256,7 +256,7 @@ void Placement::Balance(size_t stream, Time now) {
   }
 }
 
-// Whether this process should leave a stream to a worker.
+// Returns whether this process should give a stream to a worker.
 bool Placement::Gives(size_t source, size_t streams, size_t worker, Time now) const {
   if (states_[worker].streams == 0) return paces_.IsAwaited(source, now);
   return paces_.ShouldGive(source, streams, SourceOfWorker(worker), states_[worker].streams, now);
@@ -280,9 +280,9 @@ std::optional<size_t> Placement::Hedge(size_t stream, bool opens, Time since, Ti
   const std::optional<size_t> second = Fastest(taken_[stream], stream, now);
   if (!second) return std::nullopt;
   const bool suspect = Relapses(states_[*taken_[stream]], now);
-  const WorkerPaces::Duration patience =
-      paces_.Patience(SourceOfWorker(*taken_[stream]), SourceOfWorker(*second), opens, suspect, now);
-  if (now - since < patience) return std::nullopt;
+  const WorkerPaces::Duration delay =
+      paces_.HedgeDelay(SourceOfWorker(*taken_[stream]), SourceOfWorker(*second), opens, suspect, now);
+  if (now - since < delay) return std::nullopt;
   hedging_ = true;
   hedged_since_ = since;
   return second;
@@ -320,7 +320,7 @@ void Placement::OnHedgeOver() {
 bool Placement::ShouldLeave(size_t stream, Time since, Time now) {
   const std::lock_guard lock(mutex_);
   const std::optional<size_t> own = taken_[stream];
-  // What was shown before it came to this worker made it come.
+  // Evidence from before the stream came to this worker was the reason for the move, so it does not count again.
   const Time from = std::max(since, placed_at_[stream]);
   if (!own || states_[*own].overtaken < from || !Fastest(own, stream, now)) return false;
   Limit(*own, states_[*own].streams - 1, kOvertaken, now);

@@ -15,7 +15,7 @@ using std::chrono::seconds;
 const Placement::Time kNow{seconds(1000)};
 const std::vector<std::string> kThree{"a:1", "b:1", "c:1"};
 
-// Streams of each worker.
+// Returns the streams of each worker.
 std::map<size_t, int> TakeAll(Placement& placement, size_t streams, Placement::Time now = kNow) {
   std::map<size_t, int> taken;
   for (size_t stream = 0; stream < streams; ++stream) {
@@ -48,7 +48,7 @@ TEST(PlacementTest, NobodyIsLeftOut) {
   }
 }
 
-// One by one, while any wants to: it ends, with equal shares.
+// The streams move one by one, while any wants to: it ends, with equal shares.
 TEST(PlacementTest, MovesEndWithEqualShares) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     Placement placement(kThree, 16, {}, seed);
@@ -167,7 +167,7 @@ TEST(PlacementTest, OneThatComesBackIsAskedAtOnce) {
   EXPECT_EQ(placement.Take(0, kNow), std::optional<size_t>(0));
 }
 
-// Batches from a source, each of which a stream waits for so long.
+// Reports batches from a source, each of which a stream waits for so long.
 void Batches(Placement& placement, size_t source, milliseconds waited, int count = 20) {
   for (int i = 0; i < count; ++i) placement.OnBatch(source, waited, false, kNow);
 }
@@ -205,9 +205,9 @@ TEST(PlacementTest, AWorkerThatSaysNothingIsLost) {
   EXPECT_FALSE(local.IsLost(0, seconds(60), false, kNow));
 }
 
-// A program that waits for a worker which stands still goes on within two seconds: this is what is left of them for
-// opening the stream elsewhere, or here. What the trainer measured of others, and hedges that were lost before, change
-// nothing of it.
+// A program that waits for a worker which stands still continues within two seconds. This is the part of them that is
+// left for opening the stream elsewhere, or here. Neither measurements of other workers nor hedges that were lost
+// before change it.
 TEST(PlacementTest, AWorkerThatStandsStillIsLeftInTime) {
   for (const bool has_other : {true, false}) {
     Placement placement(has_other ? std::vector<std::string>{"a:1", "b:1"} : std::vector<std::string>{"a:1"}, 1, {}, 1);

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// Tells the sessions of a worker that memory has become free: a batch was sent, or a loader has gone. A session that
-/// found too little memory waits for that. Thread-safe.
+/// Notifies the sessions of a worker that memory has become free: a batch was sent, or a loader has gone. A session
+/// that found too little memory waits for that. Thread-safe.
 class Releases {
  public:
   /// The count is read before a session looks for memory, so that it misses no release meanwhile.
@@ -32,7 +32,7 @@ class Releases {
     told_.wait_for(lock, stop, limit, [&] { return count_ != seen; });
   }
 
-  /// Wraps `memory`. When the last pointer to the result has gone, and the memory with it, `releases` tells it.
+  /// Wraps `memory`. When the last pointer to the result has gone, and the memory with it, `releases` is notified.
   static std::shared_ptr<void> Watch(std::shared_ptr<Releases> releases, std::shared_ptr<void> memory) {
     struct Watched {
       std::shared_ptr<Releases> releases;

@@ -11,11 +11,11 @@
 
 namespace millrace {
 
-/// Where the rows of a stream lie in a batch of the StepBoard: a call receives them there, from the socket. Thread-safe
-/// but for the rows.
+/// Gives the place of a stream's rows in a batch of the StepBoard: a call receives them there, from the socket.
+/// Thread-safe except for the rows.
 class RowsPlace {
  public:
-  /// The rows of an array, in their order.
+  /// Describes the rows of an array, in their order.
   struct Array {
     uint64_t bytes = 0;                 // of all rows
     std::vector<MutableByteSpan> rows;  // empty: they are so small that receiving them elsewhere and copying is cheaper

@@ -12,7 +12,7 @@ struct SendingTurns::State {
   using Clock = std::chrono::steady_clock;
   struct Batch {
     uint64_t bytes = 0;
-    Clock::time_point awaited_until;  // by those behind it
+    Clock::time_point awaited_until;  // by those after it
   };
 
   std::mutex mutex;
@@ -20,7 +20,7 @@ struct SendingTurns::State {
   std::list<Batch> sending;
 };
 
-/// What keeps a batch in State::sending.
+/// Keeps a batch in State::sending.
 class SendingTurns::Turn {
  public:
   Turn(std::shared_ptr<State> state, const State::Batch& batch) : state_(std::move(state)) {
@@ -40,8 +40,8 @@ class SendingTurns::Turn {
   std::list<State::Batch>::iterator at_;
 };
 
-SendingTurns::SendingTurns(std::chrono::nanoseconds patience)
-    : patience_(patience), state_(std::make_shared<State>()) {}
+SendingTurns::SendingTurns(std::chrono::nanoseconds max_wait)
+    : max_wait_(max_wait), state_(std::make_shared<State>()) {}
 SendingTurns::~SendingTurns() = default;
 
 std::shared_ptr<void> SendingTurns::Begin(uint64_t bytes) {
@@ -59,7 +59,7 @@ std::shared_ptr<void> SendingTurns::Begin(uint64_t bytes) {
     state_->ended.wait_for(lock, next - now);
   }
   lock.unlock();  // nobody else begins one
-  return std::make_shared<Turn>(state_, State::Batch{bytes, State::Clock::now() + patience_});
+  return std::make_shared<Turn>(state_, State::Batch{bytes, State::Clock::now() + max_wait_});
 }
 
 }  // namespace millrace

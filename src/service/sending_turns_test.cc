@@ -19,7 +19,7 @@ constexpr uint64_t kSmall = uint64_t{1} << 20;
 constexpr uint64_t kLarge = 2 * SendingTurns::kTogether;
 constexpr std::chrono::hours kForever{24 * 365};
 
-// With endless patience a wait would not end.
+// With an endless `max_wait` a wait would not end.
 TEST(SendingTurnsTest, SmallBatchesAreSentTogether) {
   SendingTurns turns(kForever);
   std::vector<std::shared_ptr<void>> sending;
@@ -46,7 +46,7 @@ TEST(SendingTurnsTest, ALargeBatchWaitsForThoseBeforeIt) {
       was_gone = is_gone;
     });
     while (!waits) std::this_thread::yield();
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // one that did not wait would be told
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // one that did not wait would be seen
     is_gone = true;
     first.reset();
     other.join();
@@ -54,7 +54,7 @@ TEST(SendingTurnsTest, ALargeBatchWaitsForThoseBeforeIt) {
   }
 }
 
-// A peer may have stopped reading: its batch is waited for no longer than `patience`, and does not count after that.
+// A peer may have stopped reading: its batch is waited for no longer than `max_wait`, and does not count after that.
 TEST(SendingTurnsTest, NoBatchWaitsForLong) {
   SendingTurns turns(std::chrono::milliseconds(1));
   std::vector<std::shared_ptr<void>> stuck;

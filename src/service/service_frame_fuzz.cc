@@ -6,7 +6,7 @@
 #include "base/crypto.h"
 #include "service/frame.h"
 
-/// The bytes behind a head whose checksums are right: whatever a worker says of its batch, it is refused, or its values
+/// The bytes after a head whose checksums are right: whatever a worker says of its batch, it is refused, or its values
 /// and arrays are the rest of the frame.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;

@@ -24,16 +24,16 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kStreamsOfMany = 16;  // where more workers may come than there are
-constexpr std::chrono::seconds kFirstWorkerPatience{5};
+constexpr std::chrono::seconds kFirstWorkerWait{5};
 constexpr std::chrono::milliseconds kFirstWorkerSlice{200};
 
-/// The workers that there are, and who finds them.
+/// Holds the workers that there are, and their finder.
 struct FoundWorkers {
   std::vector<std::string> workers;
   WorkerFinder finder;
 };
 
-// As many as wanted, if the batch and the order allow them: a power of two.
+// Returns as many streams as wanted, if the batch and the order allow them: a power of two.
 uint64_t StreamsWithin(const LoaderPlan& plan, uint64_t wanted) {
   uint64_t streams = std::bit_ceil(std::min(wanted, ServiceOptions::kMaxStreams));
   streams = std::min(streams, uint64_t{1} << std::countr_zero(plan.batching.batch));
@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<WorkerPlace>> PlacesOf(const ServiceOptions& service)
 absl::StatusOr<FoundWorkers> FindFirst(const ServiceOptions& service) {
   ASSIGN_OR_RETURN(std::vector<WorkerPlace> places, PlacesOf(service));
   FoundWorkers found{.finder = WorkerFinder(std::move(places))};
-  const auto deadline = std::chrono::steady_clock::now() + kFirstWorkerPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kFirstWorkerWait;
   for (;;) {
     ASSIGN_OR_RETURN(found.workers, found.finder.Find());
     if (!found.workers.empty() || std::chrono::steady_clock::now() > deadline) return found;
@@ -210,7 +210,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
   if (absl::IsResourceExhausted(shares.status())) {
     const std::optional<uint64_t> enough = EnoughMemory(source, *plan, work);
     return absl::ResourceExhaustedError(fmt::format(
-        "a memory budget of {} is too small for batches from workers, beside what it takes to go on without them; {}",
+        "a memory budget of {} is too small for batches from workers, beside the memory to continue without them; {}",
         FormatSize(memory),
         enough ? fmt::format("{} MiB would do, or a smaller batch", (*enough >> 20) + 1) : "choose a smaller batch"));
   }

@@ -30,23 +30,25 @@ struct ServiceOptions {
                                         // does that for rows that this process decodes
 };
 
-/// The batches that Loader::Create would deliver, byte by byte and in the same order, but decoded by workers: each
-/// batch is divided into streams, and each stream is read from a worker, or decoded in this process. If a worker fails,
-/// its streams go on elsewhere; if none is left, in this process, which therefore must be able to read the data, too.
-/// Bytes of a batch are in memory of options.memory_bytes, as those of a Loader, which also bounds what a local stream
-/// takes.
+/// Delivers the batches that Loader::Create would deliver, byte by byte and in the same order, but decoded by workers.
+/// Each batch is divided into streams, and each stream is read from a worker, or decoded in this process. If a worker
+/// fails, its streams continue on another worker. If there is no other worker, they continue in this process, which
+/// therefore must be able to read the data, too. Bytes of a batch are in memory of options.memory_bytes, as those of a
+/// Loader, which also bounds what a local stream takes.
 ///
-/// With a function, batches have one entry more, kFunctionEntry: what workers have made of their rows, and "" for rows
-/// that this process has decoded. Of the others nothing but their origin (IsOriginArray) and key has a meaning.
+/// With a function, batches have one more entry, kFunctionEntry. It holds the workers' results for their rows, and ""
+/// for rows that this process has decoded. In the other entries, only their origin (IsOriginArray) and key have a
+/// meaning.
 ///
-/// Blocks for no worker; if workers are to be found where they come and go, and there is none yet, it waits for the
-/// first one for a few seconds. Errors: those of Loader::Create, and InvalidArgument for an address that is none, or
-/// for more local streams than a batch divides into, and those of a place where workers are to be found (NotFound:
-/// SageMaker has no such group). Runtime, data sets and stores must outlive the result.
+/// Does not wait for a worker, with one exception: if workers come and go, and there is none yet, it waits for the
+/// first one for a few seconds. Returns errors of Loader::Create. Returns InvalidArgument for an invalid address, or
+/// for more local streams than a batch divides into. Also returns errors of finding workers (NotFound: SageMaker has no
+/// such group). Runtime, data sets and stores must outlive the result.
 absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, const Source& source,
                                                              LoaderOptions options, const ServiceOptions& service);
 
-/// The errors of FeedFromWorkers that need neither a worker, nor a place where some are to be found, nor memory.
+/// Returns the errors of FeedFromWorkers that need neither a worker, nor a place where some are to be found, nor
+/// memory.
 absl::Status CheckFeedFromWorkers(const Source& source, LoaderOptions options, const ServiceOptions& service);
 
 }  // namespace millrace

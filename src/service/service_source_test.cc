@@ -1,4 +1,4 @@
-// Batches from workers, against those of a loader of this process.
+// These tests compare batches from workers with those of a loader of this process.
 
 #include "service/service_source.h"
 
@@ -26,7 +26,7 @@ std::string Jpeg(uint64_t seed) {
   return *EncodeJpeg(rgb, kSide, kSide, 90);
 }
 
-// Everything that a batch says, but for its memory.
+// Holds everything that a batch says, except its memory.
 struct Received {
   std::vector<std::string> arrays;
   std::vector<std::string> keys;
@@ -38,7 +38,7 @@ struct Received {
   friend bool operator==(const Received&, const Received&) = default;
 };
 
-// A place of its own for data, with the threads that read it.
+// Has a place of its own for data, with the threads that read it.
 struct Place {
   Place() : runtime({.io_threads = 1, .cpu_threads = 2, .memory_bytes = uint64_t{1} << 30}), stores(runtime) {}
 
@@ -62,8 +62,8 @@ struct Place {
 
 class ServiceSourceTest : public ::testing::Test {
  protected:
-  // A worker beside this process, which sees the same data. It has a budget of its own, as another process would: it
-  // may hear late that a stream was closed.
+  // Starts a worker beside this process, which sees the same data. It has a budget of its own, as another process
+  // would: it may learn late that a stream was closed.
   std::string StartWorker() { return StartWorker(place_.stores); }
   std::string StartWorker(Stores& stores) {
     absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(worker_runtime_, stores, {.port = 0});
@@ -124,7 +124,8 @@ class ServiceSourceTest : public ::testing::Test {
     for (const WorkerReport& worker : source.report().workers) rows.push_back(worker.rows);
     return rows;
   }
-  // Whether a worker was given up or overtaken: a busy machine can keep it from its CPU for as long as a trainer waits.
+  // Returns whether a worker was given up or overtaken: a busy machine can keep it from its CPU for as long as a
+  // trainer waits.
   static bool IsLate(const WorkerReport& worker) {
     const std::string& why = worker.last_failure;
     return why.find("does not answer") != why.npos || why.find("faster") != why.npos;
@@ -292,7 +293,7 @@ TEST_F(ServiceSourceTest, AProgramThatHoldsAllBatchesIsTold) {
   EXPECT_TRUE(source->Next().ok());
 }
 
-// The budget in bytes that a message names behind `words`, in MiB.
+// Returns the budget in bytes that a message names after `words`, in MiB.
 uint64_t NamedBudget(const absl::Status& status, const std::string& words) {
   const std::string message(status.message());
   const size_t at = message.find(words);
@@ -315,7 +316,7 @@ TEST_F(ServiceSourceTest, ABudgetThatIsTooSmallNamesOneThatWouldDo) {
     if (refusal.message().find("is too small for batches from workers") == std::string::npos) continue;
     ++refused;
     EXPECT_TRUE(absl::IsResourceExhausted(refusal)) << refusal;
-    options.memory_bytes = NamedBudget(refusal, "to go on without them; ");
+    options.memory_bytes = NamedBudget(refusal, "to continue without them; ");
     EXPECT_EQ(Drain(*Feed(options, service)), Local(Options(8)));
   }
   EXPECT_GT(refused, 0);

@@ -6,14 +6,15 @@
 
 namespace millrace {
 
-/// How long a worker has said nothing to a stream that listens. A trainer that was kept from its CPU has not listened:
-/// such a pause does not count. Pure: the caller brings the time. Not thread-safe.
+/// Measures how long a worker has said nothing to a stream that listens. A trainer that was kept from its CPU has not
+/// listened: such a pause does not count. `Placement::IsLost` says how long is too long,
+/// and `TrainerStream::LeaveStraggler` what follows. Pure: the caller brings the time. Not thread-safe.
 class Silence {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::nanoseconds;
 
-  /// Of the time between two looks no more than this counts.
+  /// At most this much of the time between two looks counts.
   static constexpr std::chrono::milliseconds kMostOfLook{200};
 
   /// The last word of the worker came at `heard`; or it was asked then, and has not answered yet. Returns how long it

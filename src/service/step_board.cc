@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// Of rows below this a call of the system receives only some, which costs more than a copy.
+// If rows are shorter than this, a call of the system receives only some of them, which costs more than a copy.
 constexpr uint64_t kLeastRowInPlace = uint64_t{8} << 10;
 
 }  // namespace

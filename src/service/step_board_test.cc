@@ -20,7 +20,7 @@ constexpr uint64_t kRowBytes = uint64_t{kPixels} * kPixels * 3;
 constexpr uint64_t kSlots = 3;
 constexpr BoardValues kValues{.ahead = 100, .of_step = 250, .memory = uint64_t{3} << 20, .share = 8};
 
-// The frames of two streams of a data set, and the board that they come to.
+// There are the frames of two streams of a data set, and the board that they come to.
 class StepBoardTest : public ::testing::Test {
  protected:
   StepBoardTest()
@@ -48,7 +48,7 @@ class StepBoardTest : public ::testing::Test {
     }
   }
 
-  // The next batch of a stream, as it comes in one piece.
+  // Returns the next batch of a stream, as it comes in one piece.
   WireBatch NextFrame(uint64_t stream) {
     Batch batch = **streams_[stream]->Next();
     WireBatch frame;
@@ -58,13 +58,13 @@ class StepBoardTest : public ::testing::Test {
     held_.push_back(std::move(batch));
     return frame;
   }
-  // The same with texts, of so many bytes together.
+  // Adds texts of so many bytes together.
   static WireBatch WithValues(WireBatch frame, size_t bytes) {
     frame.facts.values.push_back(
         {"text", BatchField::Kind::kText, {std::string(bytes / 2, 'a'), std::string(bytes - bytes / 2, 'b')}});
     return frame;
   }
-  // The same, with its rows received into their place.
+  // Returns the frame with its rows received into their place.
   static WireBatch Placed(WireBatch frame, const std::shared_ptr<RowsPlace>& place) {
     for (size_t array = 0; array < frame.arrays.size(); ++array) {
       ByteSpan from = frame.arrays[array];
@@ -165,16 +165,16 @@ TEST_F(StepBoardTest, WaitsForACallThatWasCancelled) {
   ExpectNextIsTheLoaders();
 }
 
-// Rows that the program does not need yet wait until there is room; those that it needs next do not, however much they
-// take of what a step may have. In each round this thread brings rows early, for which there is room only when the
-// other one, which also is the program, takes the batch before theirs: if they did not wait for that, they would be
-// there long before.
+// Rows that the program does not need yet wait until there is room. Rows that it needs next do not wait, however much
+// they take of what a step may have. In each round this thread brings rows early. There is room for them only when the
+// other thread, which also is the program, takes the batch before theirs. If they did not wait for that, they would
+// arrive long before.
 TEST_F(StepBoardTest, ValuesHaveABound) {
   constexpr uint64_t kRounds = 3;
   std::vector<WireBatch> frames;
   for (uint64_t step = 0; step < 2 * kRounds; ++step) frames.push_back(WithValues(NextFrame(1), 120));
   std::atomic<uint64_t> begun{0};    // rounds
-  std::atomic<uint64_t> leaving{0};  // likewise: the batch before the early rows has its rows, and is taken now
+  std::atomic<uint64_t> leaving{0};  // rounds: the batch before the early rows has its rows, and is taken now
   const auto take = [&](uint64_t step) {
     if (!board_->Fill(step, 1, std::move(frames[step]), 2)) return false;
     if (step % 2 == 1) leaving = step / 2 + 1;

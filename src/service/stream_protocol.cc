@@ -20,7 +20,7 @@ void StreamProtocol::Assign(std::optional<size_t> worker) {
   }
   state_ = State::kOpening;
   worker_ = *worker;
-  // What has come is all there is to take, perhaps.
+  // Perhaps everything has arrived already.
   if (first_ == end_) return;
   requests_.push_back({.kind = ServiceRequest::Kind::kOpen, .worker = worker_, .attempt = attempt_, .step = first_});
 }
@@ -29,7 +29,7 @@ void StreamProtocol::PushClose(size_t worker, uint64_t attempt, const std::strin
   requests_.push_back({.kind = ServiceRequest::Kind::kClose, .worker = worker, .attempt = attempt, .session = session});
 }
 
-// But those that close sessions, and those of attempt `but`.
+// Keeps requests that close sessions, and those of attempt `but`.
 void StreamProtocol::DropRequests(uint64_t but) {
   std::erase_if(requests_, [but](const ServiceRequest& request) {
     return request.kind != ServiceRequest::Kind::kClose && (but == 0 || request.attempt != but);
@@ -40,7 +40,7 @@ void StreamProtocol::DropRequests(uint64_t but) {
 void StreamProtocol::GoOnWithHedge() {
   const Second second = *std::exchange(hedge_, std::nullopt);
   Close();
-  // The session begins with this step; what came behind it of the other one is asked for again.
+  // The session begins with this step; what came after it of the other one is asked for again.
   state_ = second.session.empty() ? State::kOpening : State::kStreaming;
   attempt_ = second.attempt;
   worker_ = second.worker;

@@ -13,14 +13,14 @@
 
 namespace millrace {
 
-/// A batch of a stream and the memory that its arrays lie in.
+/// Holds a batch of a stream and the memory that its arrays are in.
 struct ReceivedBatch {
   std::shared_ptr<void> memory;
   WireBatch frame;
   size_t source = 0;  // the worker
 };
 
-/// What a trainer asks of a worker.
+/// A trainer sends this to a worker.
 struct ServiceRequest {
   enum class Kind : uint8_t {
     kOpen,   // a session that begins with `step`
@@ -35,9 +35,9 @@ struct ServiceRequest {
   uint64_t sequence = 0;
 };
 
-/// One stream as its trainer sees it: where it is read, what is asked for, what has come. A state machine without I/O:
-/// the caller sends the requests and says what came of them. Every opening is an attempt with a number; what comes late
-/// of an earlier one changes nothing. Steps are handed out in order and once each, whatever fails.
+/// This is one stream as its trainer sees it: where it is read, what is requested, what has come. It is a state machine
+/// without I/O: the caller sends the requests and reports their results. Every opening is an attempt with a number;
+/// late results of an earlier one change nothing. Steps are handed out in order and once each, whatever fails.
 class StreamProtocol {
  public:
   /// `window`: batches that are asked for, or have come and were not taken; `widest`: what it may grow to. `end`: one
@@ -55,41 +55,42 @@ class StreamProtocol {
   uint64_t attempt() const { return attempt_; }
   bool ended() const { return next_ == end_; }
 
-  /// The step that comes next, and the first one that has not come.
+  /// These return the step that comes next, and the first one that has not come.
   uint64_t next() const { return next_; }
   uint64_t missing() const;
 
-  /// kUnplaced: reads from this worker on, or locally.
+  /// In kUnplaced, it reads from this worker on, or locally.
   void Assign(std::optional<size_t> worker);
-  /// Leaves the worker, or local reading. What has come in order stays.
+  /// Leaves the worker, or local reading. Batches that have come in order stay.
   void Release();
 
   /// One batch more may be in flight, up to `widest`.
   void Widen() { window_ = std::max(window_, std::min(window_ + 1, widest_)); }
   uint64_t window() const { return window_; }
 
-  /// What to send now; once. No batch of step `before` or a later one is asked for, but a second time.
+  /// Returns the requests to send now, each once. No batch of step `before` or a later one is requested, except for the
+  /// second time.
   std::vector<ServiceRequest> TakeRequests(uint64_t before = UINT64_MAX);
   /// kStreaming, and no batch is in flight.
   bool asks_nothing() const { return state_ == State::kStreaming && asked_.empty() && !hedge_; }
 
-  // What came of a request of `attempt`. False: it is of no interest any more.
+  // These report the results of a request of `attempt`. They return false if the result is not needed any more.
   bool OnOpened(uint64_t attempt, std::string session);
   bool OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch);
   bool OnNotYet(uint64_t attempt, uint64_t step);
-  /// The session is of no use any more, and is closed. The stream goes on with its second opening, if it is hedged, or
+  /// The session is not used any more, and is closed. The stream continues with its second opening, if it is hedged, or
   /// is kUnplaced.
   bool OnFailure(uint64_t attempt);
 
-  // A worker that takes long: the stream is opened a second time, at another one, from missing() on. Who is first with
-  // the batch of this step has the stream from then on, and the other session is closed.
-  /// kOpening or kStreaming, and not hedged yet.
+  // If a worker takes long, the stream is opened a second time, at another one, from missing() on. The worker that is
+  // first with the batch of this step has the stream from then on, and the other session is closed. The state is
+  // kOpening or kStreaming, and not hedged yet.
   void Hedge(size_t worker);
   bool hedged() const { return hedge_.has_value(); }
   /// The second opening failed, or is of no use any more. False: this attempt is none, or no hedge.
   bool EndHedge(uint64_t attempt);
 
-  /// The batch of step next(), if it has come, which then is the step after it.
+  /// Returns the batch of step next(), if it has come, which then is the step after it.
   std::optional<ReceivedBatch> TakeNext();
   /// kLocal, nothing left to take: the caller has the batch of step next() from elsewhere.
   void SkipNext() { ++next_; }

@@ -26,7 +26,7 @@ std::vector<uint64_t> StepsAsked(StreamProtocol& protocol) {
   return steps;
 }
 
-// A protocol that streams from worker 0.
+// Returns a protocol that streams from worker 0.
 StreamProtocol Streaming(uint64_t window, uint64_t end) {
   StreamProtocol protocol(window, window, end);
   protocol.Assign(0);
@@ -233,7 +233,7 @@ TEST(StreamProtocolTest, AHedgeThatFailsChangesNothing) {
   EXPECT_EQ(protocol.state(), State::kStreaming);
 }
 
-// Else what the second worker has done by then would be done again, while the program waits.
+// Otherwise the work of the second worker by then would be done again, while the program waits.
 TEST(StreamProtocolTest, AHedgeGoesOnWhenTheFirstSessionFails) {
   // Failed before the second worker has opened the stream, when it has, and when it was asked for the batch.
   for (const int late : {0, 1, 2}) {

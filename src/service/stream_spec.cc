@@ -59,7 +59,7 @@ class SpecReader {
 
   bool ok() const { return reader_.ok(); }
   bool at_end() const { return reader_.at_end(); }
-  /// The error of a position that is none.
+  /// Returns the error of a position that is not valid.
   const absl::Status& start_status() const { return start_status_; }
 
   void Number(uint64_t& value, uint64_t most = UINT64_MAX) {
@@ -237,7 +237,7 @@ void VisitSpec(Visitor& to, auto& spec) {
   VisitOptions(to, spec.options);
 }
 
-// The count, and the distance of each member from the one before it.
+// Writes the count, and the distance of each member from the one before it.
 std::string EncodeMembers(const Selection& selection) {
   std::string out;
   AppendVarint(out, selection.size());
@@ -255,7 +255,7 @@ std::string EncodeMembers(const Selection& selection) {
   return out;
 }
 
-// A name as it stands between braces; backslashes that are there already stay.
+// Returns a name as it is between braces; backslashes that are there already stay.
 std::string Alternative(std::string_view name) {
   std::string text;
   for (size_t i = 0; i < name.size(); ++i) {

@@ -15,15 +15,15 @@
 
 namespace millrace {
 
-/// The version of what trainer and worker say to each other. Both must have the same one.
+/// The trainer and the worker must have the same version of the protocol.
 inline constexpr uint64_t kServiceVersion = 8;
 
-/// All that a worker needs to know of a stream: which data, what is delivered, in which order, and from where on. The
-/// worker keeps nothing else, so that any other one can go on with the stream.
+/// A stream is all that a worker needs to know: which data, what is delivered, in which order, and from where on. The
+/// worker keeps nothing else, so that any other one can continue the stream.
 struct StreamSpec {
   static constexpr uint64_t kMaxBytes = uint64_t{64} << 20;  // of an encoded one
 
-  /// A data set as the trainer sees it, or some of its samples.
+  /// Describes a data set as the trainer sees it, or some of its samples.
   struct Part {
     std::string uri;
     uint64_t fingerprint = 0;            // of its index
@@ -41,18 +41,18 @@ struct StreamSpec {
   LoaderOptions options;                // of the stream: its rank, world and batch; `start` is set, `cache` is not
 };
 
-/// The spec of what a loader of `source` with these options delivers. Paths become absolute. InvalidArgument for what
-/// streams cannot deliver: buckets of tokens.
+/// Returns the spec of the stream that a loader of `source` with these options delivers. Paths become absolute. Returns
+/// InvalidArgument if streams cannot deliver it: buckets of tokens.
 absl::StatusOr<StreamSpec> SpecOf(const Source& source, const LoaderOptions& options);
 
-/// The members of a part that is a subset. The caller has compared `samples` with the index: memory is taken for so
-/// many. InvalidArgument if they are damaged.
+/// Returns the members of a part that is a subset. The caller has compared `samples` with the index: memory is taken
+/// for so many. Returns InvalidArgument if they are damaged.
 absl::StatusOr<Selection> MembersOf(const StreamSpec::Part& part);
 
 std::string EncodeStreamSpec(const StreamSpec& spec);
 
-/// InvalidArgument if the bytes are no encoded spec. Numbers are checked as far as it takes to represent them; whether
-/// the options make sense is for Loader::Create to say.
+/// Returns InvalidArgument if the bytes are not an encoded spec. Numbers are checked as far as it takes to represent
+/// them; whether the options make sense is for Loader::Create to say.
 absl::StatusOr<StreamSpec> ParseStreamSpec(ByteSpan bytes);
 
 }  // namespace millrace

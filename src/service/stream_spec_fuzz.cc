@@ -5,7 +5,7 @@
 
 #include "service/stream_spec.h"
 
-/// What a trainer asks a worker for: it is refused, or means the same when it is written again.
+/// A trainer's request to a worker is refused, or means the same when it is written again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;
   const absl::StatusOr<StreamSpec> spec = ParseStreamSpec({reinterpret_cast<const std::byte*>(data), size});

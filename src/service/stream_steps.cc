@@ -48,7 +48,7 @@ Position StreamSteps::After(const Place& place) const {
 }
 
 uint64_t StreamSteps::FirstRow(const Place& place, uint64_t stream) const {
-  // As Batching has it: the trainer's first position, also behind the end, where positions wrap.
+  // Batching defines this: the trainer's first position, also after the end, where positions wrap.
   const uint64_t world = batching_.world;
   const uint64_t first = place.consumed + (batching_.rank + world - place.consumed % world) % world;
   const uint64_t turn = (first - batching_.rank) / world % streams_;

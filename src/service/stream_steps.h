@@ -11,9 +11,9 @@
 
 namespace millrace {
 
-/// How the steps of a trainer divide into streams. Stream v of V, of a trainer of rank r in a world of W, is what a
-/// loader of rank r + W v in a world of W V delivers with batches of B / V rows. Its rows are every V-th row of the
-/// trainer's batches. Pure arithmetic; immutable and thread-safe.
+/// Divides the steps of a trainer into streams. There are V streams of a trainer of rank r among W ranks. Stream v is
+/// what a loader of rank r + W v among W V ranks delivers with batches of B / V rows. Its rows are every V-th row of
+/// the trainer's batches. Pure arithmetic; immutable and thread-safe.
 class StreamSteps {
  public:
   /// `plan` is the trainer's, without buckets; `streams` divides its batch. `with_function`: workers send what a
@@ -23,35 +23,36 @@ class StreamSteps {
   uint64_t streams() const { return streams_; }
   uint64_t stream_rows() const { return batching_.batch / streams_; }
 
-  /// Where a step begins. Steps are counted from the trainer's start, across epochs.
+  /// This is the position at which a step begins. Steps are counted from the trainer's start, across epochs.
   struct Place {
     uint64_t epoch = 0;
     uint64_t consumed = 0;
   };
   const Place& start() const { return start_; }
-  /// One past the last step; UINT64_MAX: there is none.
+  /// Returns one past the last step, or UINT64_MAX if there is no last step.
   uint64_t end() const;
-  /// nullopt behind the last step.
+  /// Returns nullopt after the last step.
   std::optional<Place> PlaceOf(uint64_t step) const;
   Position PositionOf(const Place& place) const { return {place.epoch, place.consumed, fingerprint_}; }
-  /// The position after a step, and whether it ends its epoch.
+  /// These return the position after a step, and whether it ends its epoch.
   Position After(const Place& place) const;
   bool EndsEpoch(const Place& place) const { return batching_.StepsFrom(batching_.After(place.consumed)) == 0; }
-  /// Valid rows of the trainer's batch.
+  /// Returns the number of valid rows of the trainer's batch.
   uint64_t ValidRows(const Place& place) const { return batching_.Taken(place.consumed); }
-  /// Rows of a stream's batch in a step: stream_rows(), or fewer in a short last one.
+  /// Returns the number of rows of a stream's batch in a step: stream_rows(), or fewer in a short last one.
   uint64_t RowsOfStream(const Place& place, uint64_t stream) const;
-  /// Rows of the trainer's batch. Streams may send some behind these, which nobody gets.
+  /// Returns the number of rows of the trainer's batch. Streams may send some after these, which are discarded.
   uint64_t Rows(const Place& place) const { return batching_.Rows(place.consumed); }
 
-  /// The row of the trainer's batch that is row 0 of a stream's; row j of the stream is V j rows behind it. It is not
-  /// always the stream's number: after a change of the world, a step may begin at any position.
+  /// Returns the row of the trainer's batch that is row 0 of a stream's; row j of the stream is V j rows after it. It
+  /// is not always the stream's number: after a change of the world, a step may begin at any position.
   uint64_t FirstRow(const Place& place, uint64_t stream) const;
 
-  /// The options of a stream's loader, which begins at `place`.
+  /// Returns the options of a stream's loader, which begins at `place`.
   LoaderOptions OptionsOf(const LoaderOptions& trainer, uint64_t stream, const Place& place) const;
 
-  /// DataLoss, with what is wrong, unless these are the rows of this stream for this step, as far as the plan tells.
+  /// Returns DataLoss, with what is wrong, unless these are the rows of this stream for this step, as far as the plan
+  /// shows.
   absl::Status Check(const Place& place, uint64_t stream, const WireBatch& frame) const;
 
  private:

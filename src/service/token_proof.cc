@@ -41,7 +41,7 @@ std::string TokenGate::Answer(std::string_view nonce) const {
 TokenGate::Verdict TokenGate::Check(std::optional<std::string_view> proof, std::string_view request) const {
   if (is_open()) return Verdict::kGood;
   if (!proof) return Verdict::kMissing;
-  // CLIENT-NONCE SERVER-NONCE PROOF
+  // The header holds CLIENT-NONCE SERVER-NONCE PROOF.
   if (proof->size() != 2 * (kNonceChars + 1) + kProofChars) return Verdict::kWrong;
   const std::string_view client = proof->substr(0, kNonceChars);
   const std::string_view server = proof->substr(kNonceChars + 1, kNonceChars);

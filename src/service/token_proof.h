@@ -6,20 +6,20 @@
 
 namespace millrace {
 
-/// A secret that clients and servers share, which both prove to know and neither sends: HMACs over random numbers of
-/// both sides. A client first asks for the server's proof, and asks for nothing else from a server that fails to give
-/// it. Every request then carries a proof of its own, which holds for nothing but that request to that server.
-/// Without TLS, a listener reads along, and may repeat to the same server what he has heard; he cannot ask for more.
+/// Clients and servers share a secret, which both prove to know and neither sends: HMACs over random numbers of both
+/// sides. A client first asks for the server's proof, and asks for nothing else from a server that fails to give it.
+/// Every request then carries a proof of its own, which holds for nothing but that request to that server. Without TLS,
+/// a listener reads along, and may repeat to the same server what he has heard; he cannot ask for more.
 
 /// In requests: the client's random number, for the server's proof; and the proof of the request.
 inline constexpr std::string_view kNonceHeader = "Millrace-Nonce";
 inline constexpr std::string_view kProofHeader = "Millrace-Proof";
-/// In a request whose proof covers its body: the SHA-256 of the body.
+/// A request whose proof covers its body has the SHA-256 of the body in this header.
 inline constexpr std::string_view kDigestHeader = "Millrace-Digest";
 /// In an answer of status 401: the request's proof was made for another server, such as the one before a restart.
 inline constexpr std::string_view kStaleProofHeader = "Millrace-Stale-Proof";
 
-/// The server's side. Immutable, thus thread-safe.
+/// This is the server's side. Immutable, thus thread-safe.
 class TokenGate {
  public:
   enum class Verdict { kGood, kMissing, kStale, kWrong };
@@ -28,7 +28,7 @@ class TokenGate {
   TokenGate(std::string token, std::string purpose);
 
   bool is_open() const { return token_.empty(); }
-  /// The server's proof for a client's random number; "" for one that is none.
+  /// Returns the server's proof for a client's random number; "" if `nonce` is not one.
   std::string Answer(std::string_view nonce) const;
   /// Says if the value of kProofHeader, if there is one, proves `request`.
   Verdict Check(std::optional<std::string_view> proof, std::string_view request) const;
@@ -39,16 +39,16 @@ class TokenGate {
   const std::string server_nonce_;
 };
 
-/// The client's side for one server. A value.
+/// This is the client's side for one server. It is a value.
 class TokenKey {
  public:
   TokenKey(std::string token, std::string purpose);
 
-  /// The random number to ask with.
+  /// Returns the random number to ask with.
   const std::string& nonce() const { return nonce_; }
   /// Takes the server's proof. False if it is none: then the server does not know the token.
   bool Accept(std::string_view answer);
-  /// The value of kProofHeader for a request. Accept has returned true.
+  /// Returns the value of kProofHeader for a request. Accept has returned true.
   std::string Prove(std::string_view request) const;
 
  private:

@@ -14,33 +14,34 @@ constexpr uint64_t kLeastWorkerMemory = uint64_t{64} << 20;
 constexpr uint64_t kUsualWindow = 3;
 constexpr uint64_t kLeastBoardSlots = 2;
 constexpr uint64_t kMostBoardSlots = 64;
-// Beside those into which batches in flight are received: one that the program has, and some that wait for the rows of
-// other streams. A batch that finds no slot is received elsewhere, and copied.
+// These are beside the slots into which batches in flight are received. The program has one, and some wait for the rows
+// of other streams. A batch that finds no slot is received elsewhere, and copied.
 constexpr uint64_t kSpareSlots = 4;
-// Of the memory, what slots may take, and what the usual windows may.
+// Slots, and the usual windows, may take these parts of the memory.
 constexpr uint64_t kSlotsShare = 4;
 constexpr uint64_t kWindowShare = 4;
-// What may be in flight over a long way. Half a gigabyte then permits 128 MiB, which a round trip of 20 ms carries at
-// 6.7 GB/s.
+// Batches in flight over a long path may take this part. Half a gigabyte then permits 128 MiB, which a round trip of 20
+// ms carries at 6.7 GB/s.
 constexpr uint64_t kWideShare = 4;
 constexpr uint64_t kAheadShare = 8;     // of values of rows that come early
 constexpr uint64_t kFactsOfRow = 1100;  // a key has up to 1,024 bytes
 constexpr uint64_t kFactsOfValue = 10;
 constexpr uint64_t kFactsOfBatch = uint64_t{64} << 10;
-// What a function makes of a batch may take so many times what it gets, as float32 of u8 do, and this share of memory.
+// The results of a function for a batch may take so many times the bytes of its input, as float32 of u8 do, and this
+// share of memory.
 constexpr uint64_t kResultTimes = 4;
 constexpr uint64_t kResultShare = 16;
 constexpr double kValuesOfMean = 1.25;  // values of a batch, of the mean bytes of so many samples
-// What is kept of a row on the board beside its slot and its values, as a Loader counts it: its key, and the texts that
+// The board keeps this much of a row beside its slot and its values, as a Loader counts it: its key, and the texts that
 // hold them.
 constexpr uint64_t kBoardRow = 256;
 constexpr uint64_t kBoardValue = 64;
-// Results that a worker holds for a stream: one that is sent, and two copies of one that is being made.
+// A worker holds these results for a stream: one that is sent, and two copies of one that is being made.
 constexpr uint64_t kResultsOfStream = 3;
-// The most memory that is looked at.
+// No more memory than this is looked at.
 constexpr uint64_t kMostMemory = uint64_t{1} << 50;
 
-/// What most batches of a stream take.
+/// Holds the sizes of most batches of a stream.
 struct UsualFrame {
   uint64_t bytes = 0;
   uint64_t values = 0;  // of them, which are copied when the batch has come
@@ -67,11 +68,11 @@ UsualFrame SizesOf(const Source& source, const LoaderPlan& plan, const LoaderPla
     usual.bytes = usual.values = std::max(kResultTimes * usual.bytes, memory / kResultShare / streams);
     shares->frame_limit = usual.bytes;
     shares->result_limit = shares->frame_limit - facts;
-    // What is decoded here may be more: the mean says nothing of the largest samples.
+    // Batches that are decoded here may be larger: the mean says nothing of the largest samples.
     shares->values.of_step = std::max(shares->values.of_step, streams * shares->frame_limit);
     shares->values.share = kResultShare;
   }
-  // Of a batch whose values are most of it, no bytes stay when they were copied.
+  // If values are most of a batch, its bytes are released after the values were copied.
   if (usual.values > 0) shares->free_buffers = streams;
   return usual;
 }
@@ -117,8 +118,8 @@ absl::StatusOr<TrainerMemory> DivideMemory(const Source& source, const LoaderPla
     shares.widest = wish.widest;
     shares.values.ahead = wish.values_ahead;
     shares.ring = wish.slots * slot;
-    // One more, for a stream that is read from two workers, as large as it may be; and for each stream what is being
-    // decompressed, and values that are being copied.
+    // One more batch is for a stream that is read from two workers, as large as it may be. Each stream also needs
+    // memory for what is being decompressed, and for values that are being copied.
     const uint64_t of_stream = (wish.widest + (work.compress ? 2 : 1)) * usual.bytes + usual.values;
     shares.frames = streams * of_stream + shares.frame_limit;
     if (shares.ring + shares.of_rows() >= memory) return absl::ResourceExhaustedError("no memory is left for streams");

@@ -17,13 +17,13 @@ namespace millrace {
 inline constexpr uint64_t kMaxInFlightOfStream = 48;
 inline constexpr uint64_t kMaxInFlight = 256;
 
-/// What workers do with batches before they send them.
+/// Says what workers do with batches before they send them.
 struct WorkerWork {
   bool functions = false;  // a function is applied to their samples
   bool compress = false;
 };
 
-/// How the memory of a trainer is divided.
+/// Says how the memory of a trainer is divided.
 struct TrainerMemory {
   uint64_t slots = 0;
   uint64_t window = 0;  // batches of a stream in flight, at first,
@@ -41,7 +41,7 @@ struct TrainerMemory {
   uint64_t of_rows() const { return frames + values.ahead + values.of_step; }
 };
 
-/// What is divided between the streams of a trainer.
+/// Describes the memory that is divided between the streams of a trainer, and their needs.
 struct MemoryFacts {
   uint64_t memory = 0;
   uint64_t streams = 1;
@@ -51,7 +51,7 @@ struct MemoryFacts {
   uint64_t frame_values_bytes = 0;  // of them: values
 };
 
-/// A way to divide memory.
+/// Describes a way to divide memory.
 struct MemoryWish {
   uint64_t slots = 0;
   uint64_t window = 0;
@@ -60,18 +60,22 @@ struct MemoryWish {
   friend bool operator==(const MemoryWish&, const MemoryWish&) = default;
 };
 
-/// Ways to divide memory, the best one first; the first one that leaves enough for decoding here is taken. What a long
-/// way may hold is given up first: half of it, a quarter, and so on, until it is the usual window. Then the slots for
-/// it, then values of rows that come early; then, at the end, all but two slots and one batch of a stream in flight.
-/// Only if not even that fits there have to be fewer streams: with fewer, workers may be left without any.
+/// Returns ways to divide memory, the best one first; the first one that leaves enough for decoding here is taken. They
+/// give things up in this order:
+///   - the room for a long network path: half of it, a quarter, and so on, until it is the usual window;
+///   - the slots for it;
+///   - the values of rows that come early;
+///   - all slots except two, and all batches of a stream in flight except one.
+/// If not even that fits, there have to be fewer streams: with fewer, workers may be left without a stream.
 std::vector<MemoryWish> WishesOf(const MemoryFacts& facts);
 
-/// ResourceExhausted if so many streams do not fit. Each stream may have to be decoded here, so all have memory for it.
+/// Returns ResourceExhausted if so many streams do not fit. Each stream may have to be decoded here, so all have memory
+/// for it.
 absl::StatusOr<TrainerMemory> DivideMemory(const Source& source, const LoaderPlan& plan, const StreamSteps& steps,
                                            const WorkerWork& work);
 
-/// A budget, larger than that of the plan by as little as a quarter, in which one stream fits; nullopt if there is
-/// none.
+/// Returns a budget, larger than that of the plan by as little as a quarter, in which one stream fits; nullopt if there
+/// is none.
 std::optional<uint64_t> EnoughMemory(const Source& source, const LoaderPlan& plan, const WorkerWork& work);
 
 }  // namespace millrace

@@ -56,7 +56,7 @@ TEST(TrainerMemoryTest, WishesBecomeSmallerStepByStep) {
   }
 }
 
-// A data set of small pictures and a large one, and what a budget becomes for so many streams.
+// A data set has small pictures and a large one. The test shows what a budget becomes for so many streams.
 class DivideMemoryTest : public ::testing::Test {
  protected:
   DivideMemoryTest()

@@ -18,7 +18,7 @@ namespace {
 
 // A session that is gone is opened again at the same worker; not again and again.
 constexpr int kMaxGone = 3;
-// How often a stream that waits for a worker looks whether the program waits for it, too long.
+// A stream that waits for a worker checks this often whether the program waits for the stream, too long.
 constexpr std::chrono::milliseconds kLook{100};
 
 // Errors that another try at this worker would not change.
@@ -35,7 +35,7 @@ bool IsRefusal(int code) {
   }
 }
 
-// It becomes part of an address.
+// The name becomes part of an address.
 bool IsSessionName(std::string_view text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos;
 }
@@ -99,7 +99,7 @@ absl::Status TrainerStream::Read() {
     if (protocol_.state() == StreamProtocol::State::kUnplaced) Place();
     SendRequests();
     if (std::optional<ReceivedBatch> batch = protocol_.TakeNext()) {
-      // What it asks for next is asked for before the rows are copied, which may have to wait.
+      // The next requests are sent before the rows are copied, which may have to wait.
       SendRequests();
       if (!Deliver(std::move(batch->frame), SourceOfWorker(batch->source))) return absl::OkStatus();
       MoveIfBetter();
@@ -166,7 +166,7 @@ void TrainerStream::Place() {
   BeginAt(worker ? SourceOfWorker(*worker) : kLocalSource, Clock::now());
 }
 
-// All that is measured begins anew.
+// All measurements begin again.
 void TrainerStream::BeginAt(size_t source, Clock::time_point since) {
   is_first_batch_ = true;
   first_sent_.clear();
@@ -260,8 +260,8 @@ void TrainerStream::SettleHedge(HedgeEnd end) {
   }
 }
 
-// The session is of no use any more. If there is a second one, the stream goes on with it: what that worker has done by
-// now is not done again. False: it was over.
+// The session is not used any more. If there is a second one, the stream continues with it: the work that the other
+// worker has done by now is not repeated. Returns false if the session was over.
 bool TrainerStream::EndSession(uint64_t attempt) {
   if (protocol_.EndHedge(attempt)) {
     SettleHedge(HedgeEnd::kLost);
@@ -298,7 +298,7 @@ void TrainerStream::CancelCalls(uint64_t but) {
     if (const std::shared_ptr<WorkerCall> running = call.call.lock()) running->Cancel();
   });
   calls_.erase(ended, calls_.end());
-  // What they have brought holds slots of the board.
+  // The rows that they have brought hold slots of the board.
   const std::lock_guard lock(mailbox_->mutex);
   std::erase_if(mailbox_->attempts, [but](uint64_t attempt) { return attempt != but; });
   std::erase_if(mailbox_->events,
@@ -373,7 +373,7 @@ void TrainerStream::OnAnswer(Event event) {
     constexpr size_t kMost = 200;
     const std::string text = absl::CHexEscape(answer.text.substr(0, kMost));
     return Fail(request, StreamFailure::kRefused,
-                fmt::format("what answers there is not a worker{}{}", text.empty() ? "" : ": ", text));
+                fmt::format("the server there is not a worker{}{}", text.empty() ? "" : ": ", text));
   }
   switch (answer.status) {
     case 200:
@@ -451,7 +451,7 @@ void TrainerStream::OnBatch(Event event) {
   }
 }
 
-// Whether the stream had nothing to do but to wait for this batch when it came.
+// Returns whether the stream had nothing to do but to wait for this batch when it came.
 bool TrainerStream::IsAwaitedBatch(const Event& event) const {
   return event.request.step == protocol_.next() && idle_since_ <= event.came && event.came <= idle_until_;
 }

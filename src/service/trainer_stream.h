@@ -25,7 +25,7 @@
 
 namespace millrace {
 
-/// What all streams of a trainer share. Everything outlives the streams.
+/// Holds what all streams of a trainer share. Everything outlives the streams.
 struct StreamContext {
   Runtime& runtime;
   const Source& source;
@@ -42,13 +42,13 @@ struct StreamContext {
   uint64_t local_memory = 0;   // that one of this process gets
 };
 
-/// One stream of a trainer: a thread that reads it from workers, or decodes it here, and puts its rows on the board.
-/// Whatever fails, it goes on with the first step that has not come, elsewhere. If the program waits for its worker,
-/// and another one would be faster, it is opened there a second time, or moves. The destructor stops and joins; the
-/// board was stopped before.
+/// One stream of a trainer is a thread that reads it from workers, or decodes it here, and puts its rows on the board.
+/// After any failure, it continues elsewhere with the first step that has not come. If the program waits for its
+/// worker, and another one would be faster, it is opened there a second time, or moves. The destructor stops and joins;
+/// the board was stopped before.
 class TrainerStream {
  public:
-  /// `memory`: local_memory, reserved.
+  /// `memory` is the local_memory, reserved.
   TrainerStream(const StreamContext& context, uint64_t number, Reservation memory);
   ~TrainerStream();
   TrainerStream(const TrainerStream&) = delete;
@@ -117,7 +117,7 @@ class TrainerStream {
   Silence silence_;
   uint64_t filled_ = 0;  // steps whose rows are on the board
   int gone_ = 0;         // sessions, without a batch since
-  // What is measured of the source, for stragglers and the window.
+  // These measurements of the source serve to find stragglers and to size the window.
   size_t source_ = kLocalSource;
   bool is_first_batch_ = true;                        // of a session, for which a worker opens the data set
   std::map<uint64_t, Clock::time_point> first_sent_;  // of the session's steps: when they were asked for

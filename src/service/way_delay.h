@@ -4,16 +4,16 @@
 
 namespace millrace {
 
-/// Whether the way from a worker has room: a good part of the time that a batch takes is the delay of the way. Then
-/// more requests in flight bring the next batches sooner. If a batch takes long because it is large, or because one of
-/// the two ends is busy, they would only let bytes wait in more places. Pure: the caller brings the times. Not
-/// thread-safe.
+/// Decides whether the network path from a worker has room: a good part of the time that a batch takes is the delay of
+/// the path. Then more requests in flight bring the next batches sooner. If a batch takes long because it is large, or
+/// because one of the two ends is busy, they would only let bytes wait in more places. Pure: the caller brings the
+/// times. Not thread-safe.
 class WayDelay {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::nanoseconds;
 
-  /// A batch that a stream had nothing to do but to wait for.
+  /// Describes a batch that a stream had nothing to do but to wait for.
   struct Answer {
     bool on_new_connection = false;  // its request has opened the connection
     Time sent{};                     // its request was handed to the loop,
@@ -25,13 +25,14 @@ class WayDelay {
 
   /// Below this, more requests in flight gain nothing.
   static constexpr std::chrono::milliseconds kLeastDelay{1};
-  /// Of the time that a batch takes. What is in flight then grows to three times what the way holds.
+  /// The delay must be this part of the time that a batch takes. The bytes in flight then grow to three times what the
+  /// path holds.
   static constexpr int kGoodPart = 3;
   /// One answer may be late because a process was kept from its CPU.
   static constexpr int kInARow = 2;
 
-  /// True: the way has room. The first answer of a connection says nothing of that, in whichever way the connection was
-  /// made: with handshakes, slowly, and with a small window.
+  /// Returns true if the path has room. The first answer of a connection says nothing of that, in whichever way the
+  /// connection was made: with handshakes, slowly, and with a small window.
   bool Look(const Answer& answer) {
     if (answer.on_new_connection) return false;
     // A busy loop is as late with the answer as it was with the request.

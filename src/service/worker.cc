@@ -33,7 +33,7 @@ constexpr size_t kMaxPerAddress = 1024;
 // A trainer that has asked for nothing for so long is gone, or pauses: then it opens the stream again.
 constexpr std::chrono::seconds kSessionIdle{60};
 
-// Which job a trainer belongs to, and what a stream of it takes.
+// Says which job a trainer belongs to, and what a stream of it takes.
 struct StreamClaim {
   std::string job;
   std::string peer;
@@ -53,7 +53,7 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   if (IsLoopback(options.host)) return absl::OkStatus();
   if (options.token.empty() && !options.tls) {
     return absl::InvalidArgumentError(fmt::format(
-        "other machines reach {}, and whoever reaches a worker reads with its credentials; give it certificates "
+        "other machines reach {}, and a program that reaches a worker reads with its credentials; give it certificates "
         "(--tls) or a secret that trainers must know (--token-file), or listen on 127.0.0.1",
         options.host));
   }
@@ -172,17 +172,17 @@ class Worker::Impl final : public HttpHandler {
   std::unique_ptr<HttpServer> server_;
 };
 
-/// A request whose body does not matter.
+/// Reads a request whose body does not matter.
 class Worker::Impl::Ignored final : public HttpExchange {
  public:
   void OnBody(ByteSpan) override {}
   void OnBodyEnd() override {}
 };
 
-/// The request to open a stream, whose body is its spec.
+/// Reads the request to open a stream, whose body is its spec.
 class Worker::Impl::Opening final : public HttpExchange {
  public:
-  /// `digest`: the SHA-256 that the proof of the request covers; nullopt if none is asked for.
+  /// `digest` is the SHA-256 that the proof of the request covers; nullopt if none is asked for.
   Opening(Impl& worker, StreamClaim claim, uint64_t bytes, std::optional<std::string> digest, Reservation memory,
           HttpResponder responder)
       : worker_(worker),
@@ -328,7 +328,7 @@ void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation 
   responder.Send(std::move(reply));
 }
 
-// Sessions that have a thread: also those that are ending.
+// Counts the sessions that have a thread: also those that are ending.
 size_t Worker::Impl::CountLocked() const {
   const auto ending = std::count_if(ended_.begin(), ended_.end(), [](const auto& each) { return !each->stopped(); });
   return sessions_.size() + static_cast<size_t>(ending);

@@ -34,9 +34,9 @@ class Worker {
  public:
   static constexpr size_t kMaxSessions = 256;
 
-  /// InvalidArgument: an address that others than this machine reach without a token or TLS, or without `allow`; the
-  /// errors of HttpServer::Start. Runtime and Stores outlive the worker; the budget of the runtime bounds all sessions
-  /// together.
+  /// Returns InvalidArgument for an address that others than this machine reach without a token or TLS, or without
+  /// `allow`; and the errors of HttpServer::Start. Runtime and Stores outlive the worker; the budget of the runtime
+  /// bounds all sessions together.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(Runtime& runtime, Stores& stores, const WorkerOptions& options);
   /// Ends all sessions and waits for what is in flight.
   ~Worker();
@@ -44,9 +44,9 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   uint16_t port() const;
-  /// Streams that are open now.
+  /// Returns the number of streams that are open now.
   size_t sessions() const;
-  /// What it has done so far. Lives as long as the worker.
+  /// Returns what the worker has done so far. The counts live as long as the worker.
   const WorkerCounts& counts() const;
 
  private:
@@ -55,13 +55,14 @@ class Worker {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The parts of a request target that matter, "/millrace/next?session=0af3&sequence=7": its path, and its parameters.
+/// Holds the parts of a request target that matter, "/millrace/next?session=0af3&sequence=7": its path, and its
+/// parameters.
 struct WorkerTarget {
   std::string path;
   std::string session;
   std::optional<uint64_t> sequence;
 };
-/// InvalidArgument for a target that no trainer asks for.
+/// Returns InvalidArgument for a target that no trainer asks for.
 absl::StatusOr<WorkerTarget> ParseWorkerTarget(std::string_view target);
 
 }  // namespace millrace

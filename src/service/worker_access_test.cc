@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// A folder of texts that a trainer has opened, beside one that no worker may read, and a worker.
+/// There is a folder of texts that a trainer has opened, beside one that no worker may read, and a worker.
 class WorkerAccessTest : public ::testing::Test {
  protected:
   WorkerAccessTest() : runtime_({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{256} << 20}) {
@@ -47,7 +47,7 @@ class WorkerAccessTest : public ::testing::Test {
     fs::create_directories((root_ / name).parent_path());
     std::ofstream(root_ / name) << text;
   }
-  // The stream of a data set as the trainer sees it.
+  // Returns the stream of a data set as the trainer sees it.
   StreamSpec SpecFor(const std::string& uri) {
     LoaderOptions options;
     options.fields = {{.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
@@ -113,7 +113,7 @@ TEST_F(WorkerAccessTest, ReadsWhatIsAllowed) {
     EXPECT_THAT(got, HasSubstr("of the data a"));
     EXPECT_THAT(got, HasSubstr("of the data b"));
   }
-  // Braces whose folder is not allowed, and a single file.
+  // The braces name a folder that is not allowed, and a single file.
   Write("open/other/d.txt", "of the data d");
   const std::string both =
       Read(SpecFor(root_ / "open/{deep/a,other/d}.txt"), {root_ / "open/deep", root_ / "open/other"});

@@ -20,7 +20,7 @@
 
 namespace millrace {
 
-/// The keys of workers that have proved to know the token. Thread-safe.
+/// Holds the keys of workers that have proved to know the token. Thread-safe.
 class WorkerKeys {
  public:
   explicit WorkerKeys(std::string token) : token_(std::move(token)) {}
@@ -49,7 +49,7 @@ class WorkerKeys {
 
 namespace {
 
-constexpr std::chrono::milliseconds kWorkerPatience{2000};
+constexpr std::chrono::milliseconds kWorkerTimeout{2000};
 constexpr size_t kMaxAnswerText = 8192;
 // Smaller memory is not worth keeping.
 constexpr uint64_t kLeastUsedAgain = uint64_t{64} << 10;
@@ -57,9 +57,9 @@ constexpr uint64_t kLeastUsedAgain = uint64_t{64} << 10;
 HttpClientOptions ClientOptions(const std::optional<WorkerTls>& tls) {
   HttpClientOptions options;
   options.max_connections = 1024;  // every stream has a few requests in flight, which wait at the worker
-  options.connect_timeout = kWorkerPatience;
-  options.first_byte_timeout = kWorkerPatience;
-  options.stall_timeout = kWorkerPatience;
+  options.connect_timeout = kWorkerTimeout;
+  options.first_byte_timeout = kWorkerTimeout;
+  options.stall_timeout = kWorkerTimeout;
   if (tls) {
     options.ca_file = tls->ca_file;
     options.only_ca_file = true;
@@ -86,7 +86,7 @@ std::string_view LossOf(HttpErrorKind kind) {
     case HttpErrorKind::kMalformed:
     case HttpErrorKind::kTooLarge:
     case HttpErrorKind::kRefused:
-      return "what it answers is not what a worker answers";
+      return "its answer is not that of a worker";
     case HttpErrorKind::kCancelled:
       return "cancelled";
     default:
@@ -94,7 +94,7 @@ std::string_view LossOf(HttpErrorKind kind) {
   }
 }
 
-/// The CRC32C of a frame behind its head, made piece by piece as it comes, while the bytes are in the caches.
+/// Computes the CRC32C of a frame after its head, piece by piece as it comes, while the bytes are in the caches.
 class ArrivingCrc {
  public:
   ArrivingCrc() = default;
@@ -126,10 +126,10 @@ class ArrivingCrc {
   uint32_t crc_ = 0;
 };
 
-// Of a request. Shorter ones fit into what a connection holds of its own.
+// Request bodies that are shorter fit into the memory that each connection has.
 constexpr size_t kLongBody = 64 << 10;
 
-/// One request. It keeps itself alive until the answer.
+/// This is one request. It keeps itself alive until the answer.
 class PendingCall final : public WorkerCall,
                           public HttpResponseHandler,
                           public std::enable_shared_from_this<PendingCall> {
@@ -154,7 +154,7 @@ class PendingCall final : public WorkerCall,
     return long_body_ && !begun_ ? std::chrono::steady_clock::now() : heard_.load();
   }
 
-  // On the loop.
+  // Runs on the loop.
   void Begin() {
     self_ = shared_from_this();
     if (keys_.has_token()) {
@@ -259,8 +259,9 @@ class PendingCall final : public WorkerCall,
     return is_good;
   }
 
-  // Where the bytes of a batch go: into its slot, with what comes before the rows into memory of its own; or all of it
-  // into such memory, if the slot is not free. Empty for an answer without bytes.
+  // Returns where the bytes of a batch belong. The rows go into the batch's slot, and the bytes before the rows into
+  // memory of their own. If the slot is not free, all bytes go into such memory. The result is empty for an answer
+  // without bytes.
   std::vector<MutableByteSpan> PlacesOf(int facts, uint64_t bytes) {
     body_bytes_ = bytes;
     if (facts > 0 && find_rows_) {
@@ -276,7 +277,7 @@ class PendingCall final : public WorkerCall,
     return {into};
   }
 
-  // Empty unless body_bytes_ are those of facts and rows.
+  // Returns an empty vector unless body_bytes_ are those of facts and rows.
   std::vector<MutableByteSpan> RowPlaces(uint64_t facts) {
     if (answer_.rows == nullptr) return {};
     uint64_t bytes = facts;
@@ -374,7 +375,7 @@ std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::
 }
 
 WorkerAnswer WorkerCalls::Ask(const HttpEndpoint& worker, std::string method, std::string target) {
-  // Shared, since the caller may be gone before set_value returns.
+  // The promise is shared, since the caller may be gone before set_value returns.
   const auto promise = std::make_shared<std::promise<WorkerAnswer>>();
   Start(worker, std::move(method), std::move(target), "", 0,
         [promise](WorkerAnswer answer) { promise->set_value(std::move(answer)); });

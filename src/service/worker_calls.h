@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-// What requests and answers carry beside what HTTP has.
+// Requests and answers carry these headers beside those of HTTP.
 inline constexpr std::string_view kVersionHeader = "Millrace-Service";  // kServiceVersion, in every request and answer
 inline constexpr std::string_view kStatusHeader = "Millrace-Status";    // of an error of the worker's loader: its code
 inline constexpr std::string_view kJobHeader = "Millrace-Job";          // whose streams share a worker's memory
@@ -25,13 +25,13 @@ inline constexpr std::string_view kPlainBytesHeader = "Millrace-Plain-Bytes";  /
 inline constexpr std::string_view kFactsHeader = "Millrace-Facts";    // of a batch that is not: bytes before its arrays
 inline constexpr std::string_view kWaitedHeader = "Millrace-Waited";  // of a batch: its request, at the worker, in µs
 
-/// Where a trainer with a token asks for the worker's proof (token_proof.h).
+/// A trainer with a token asks here for the worker's proof (token_proof.h).
 inline constexpr std::string_view kChallengePath = "/millrace/challenge";
 inline constexpr std::string_view kWorkerPurpose = "worker";  // of the proofs
-/// The text that the proof of a request to a worker is made of.
+/// Returns the text that the proof of a request to a worker is made of.
 std::string ProvedText(const HttpRequestHead& head);
 
-/// Who asks.
+/// Says who asks.
 struct TrainerFacts {
   std::string token;             // that workers know, too; "" for none
   std::optional<WorkerTls> tls;  // absent for workers without
@@ -40,7 +40,7 @@ struct TrainerFacts {
   size_t free_buffers = SIZE_MAX;  // that are kept for batches to come, at most; else as many as were in use at a time
 };
 
-/// What came of a request to a worker.
+/// Holds the outcome of a request to a worker.
 struct WorkerAnswer {
   std::string lost;                // not "": there is no answer, and why
   bool is_refused = false;         // for there is no TLS between the two: another try will not change that
@@ -48,21 +48,21 @@ struct WorkerAnswer {
   bool is_worker = false;          // a worker has answered, of whichever version
   std::optional<int> code;         // of an error of the worker's loader (absl::StatusCode)
   std::string text;                // of an answer without a batch
-  std::shared_ptr<Buffer> memory;  // of one with a batch, which lies in it:
+  std::shared_ptr<Buffer> memory;  // of one with a batch, which is in it:
   ByteSpan bytes;
   uint64_t plain_bytes = 0;             // of one with a compressed batch: those that it decompresses to
   std::shared_ptr<RowsPlace> rows;      // where the rows of the batch were received; null: all of it is in `bytes`
-  uint32_t crc = 0;                     // CRC32C of all behind the head of the frame
+  uint32_t crc = 0;                     // CRC32C of all after the head of the frame
   std::chrono::microseconds waited{0};  // of one with a batch: how long the request waited for it at the worker
   bool on_new_connection = false;       // the request has opened the connection
   std::chrono::steady_clock::time_point asked{};  // when the request went out, on a connection that was open
   std::chrono::steady_clock::time_point begun{};  // when the answer's head had come
 };
 
-/// HOST:PORT taken apart. InvalidArgument if the text is no such thing.
+/// Takes HOST:PORT apart. Returns InvalidArgument if the text is something else.
 absl::StatusOr<HttpEndpoint> ParseWorkerAddress(std::string_view text);
 
-/// A request in flight.
+/// This is a request in flight.
 class WorkerCall {
  public:
   virtual ~WorkerCall() = default;
@@ -80,7 +80,7 @@ class WorkerKeys;
 class WorkerCalls {
  public:
   using OnAnswer = std::function<void(WorkerAnswer answer)>;
-  /// Where the rows of a batch belong that is about to come; null if that is not known. Called on a loop.
+  /// Finds the place of the rows of a batch that is about to come; returns null if it is not known. Called on a loop.
   using FindRows = std::function<std::shared_ptr<RowsPlace>()>;
 
   WorkerCalls(Runtime& runtime, const TrainerFacts& trainer);
@@ -89,7 +89,7 @@ class WorkerCalls {
   /// `done` is called once, on a loop. Answers of status 200 with more than `limit` bytes are refused.
   std::shared_ptr<WorkerCall> Start(const HttpEndpoint& worker, std::string method, std::string target,
                                     std::string body, uint64_t limit, OnAnswer done, FindRows find_rows = nullptr);
-  /// The same, and waits for the answer.
+  /// Does the same, and waits for the answer.
   WorkerAnswer Ask(const HttpEndpoint& worker, std::string method, std::string target);
 
  private:

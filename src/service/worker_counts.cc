@@ -18,8 +18,8 @@ void CollectWorker(const WorkerCounts& counts, MetricsText* text) {
   text->Counter("millrace_worker_stream_seconds_total", "Time that streams were open, summed over them.", {},
                 static_cast<double>(counts.open_ms) / kMillisecondsOfOne);
   text->Counter("millrace_worker_awaited_seconds_total",
-                "Of the time that streams were open, that in which a trainer waited for a batch that was not ready.",
-                {}, static_cast<double>(counts.awaited_ms) / kMillisecondsOfOne);
+                "Time that streams were open while a trainer waited for a batch that was not ready.", {},
+                static_cast<double>(counts.awaited_ms) / kMillisecondsOfOne);
   CollectLoaders(counts.loaders, text);
 }
 

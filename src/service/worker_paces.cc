@@ -14,17 +14,17 @@ constexpr uint64_t kMeanOf = 8;
 // A batch is late if it takes so many times as long as one of the worker that could send it instead.
 constexpr double kLateTimes = 4;
 // But never before: below this, a pause of the machine or of the network is as likely.
-constexpr std::chrono::milliseconds kLeastPatience{500};
-constexpr std::chrono::milliseconds kLeastOpeningPatience{1500};
+constexpr std::chrono::milliseconds kMinHedgeDelay{500};
+constexpr std::chrono::milliseconds kMinOpeningHedgeDelay{1500};
 // If nothing is known of the other worker.
-constexpr std::chrono::milliseconds kPatienceWithUnknown{1000};
-// A hedge without use doubles the patience, so often at most, until there was none for a minute.
+constexpr std::chrono::milliseconds kHedgeDelayWithUnknown{1000};
+// A hedge without use doubles the delay, so often at most, until there was none for a minute.
 constexpr int kMostDoublings = 6;
 constexpr std::chrono::seconds kLostCountFor{60};
-// What the program waited for longer ago than this counts half, and half again.
+// A wait of the program that is older than this counts half, and half again for each further such time.
 constexpr std::chrono::seconds kAwaitedMemory{10};
-// A source gives a stream away if the program has waited for it alone for this share of at least this time, if so many
-// batches of it are known, and if the other one would be so much faster.
+// A source gives a stream away under three conditions. The program has waited for it alone for this share of at least
+// this time. So many batches of it are known. The other source would be so much faster.
 constexpr double kAwaitedShare = 0.2;
 constexpr std::chrono::milliseconds kAwaitedOver{1000};
 constexpr uint64_t kLeastBatches = 8;
@@ -97,18 +97,18 @@ std::optional<WorkerPaces::Duration> WorkerPaces::PaceOf(size_t source) const {
 
 // ---- One batch that is late
 
-WorkerPaces::Duration WorkerPaces::Patience(size_t source, size_t second, bool opens, bool suspect, Time now) const {
+WorkerPaces::Duration WorkerPaces::HedgeDelay(size_t source, size_t second, bool opens, bool suspect, Time now) const {
   const Pace* const other = Find(second);
-  Duration patience = kPatienceWithUnknown;
+  Duration delay = kHedgeDelayWithUnknown;
   if (opens) {
-    patience = std::max<Duration>(suspect ? kLeastPatience : kLeastOpeningPatience,
-                                  FromSeconds(kLateTimes * (other ? other->opening : 0)));
+    delay = std::max<Duration>(suspect ? kMinHedgeDelay : kMinOpeningHedgeDelay,
+                               FromSeconds(kLateTimes * (other ? other->opening : 0)));
   } else if (other != nullptr && (other->waits > 0 || other->batches > 0)) {
-    patience = std::max<Duration>(kLeastPatience, FromSeconds(kLateTimes * other->seconds));
+    delay = std::max<Duration>(kMinHedgeDelay, FromSeconds(kLateTimes * other->seconds));
   }
   const Pace* const own = Find(source);
   const bool counts = own != nullptr && now - own->last_lost < kLostCountFor;
-  return patience * (int64_t{1} << (counts ? std::min(own->lost, kMostDoublings) : 0));
+  return delay * (int64_t{1} << (counts ? std::min(own->lost, kMostDoublings) : 0));
 }
 
 void WorkerPaces::OnHedgeLost(size_t source, Time now) {

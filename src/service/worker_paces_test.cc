@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 const WorkerPaces::Time kPacesBegin{seconds(1000)};
 
-// Batches of a source, each of which is waited for so long.
+// Reports batches of a source, each of which is waited for so long.
 void Batches(WorkerPaces& paces, size_t source, milliseconds waited, int count = 20) {
   for (int i = 0; i < count; ++i) paces.OnBatch(source, waited, false);
 }
@@ -27,29 +27,29 @@ void Awaited(WorkerPaces& paces, size_t source, milliseconds awaited, millisecon
 
 TEST(WorkerPacesTest, ABatchIsLateIfAnotherWorkerWouldHaveSentItLongAgo) {
   WorkerPaces paces;
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), seconds(1)) << "nothing is known of the other one";
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), seconds(1)) << "nothing is known of the other one";
   Batches(paces, 2, milliseconds(10));
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), milliseconds(500))
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), milliseconds(500))
       << "a pause of the machine is no straggler";
   Batches(paces, 2, seconds(2));
-  EXPECT_GT(paces.Patience(1, 2, false, false, kPacesBegin), seconds(6)) << "where all need long, long is not late";
+  EXPECT_GT(paces.HedgeDelay(1, 2, false, false, kPacesBegin), seconds(6)) << "where all need long, long is not late";
 }
 
 TEST(WorkerPacesTest, AWorkerThatIsNeverWaitedForIsFast) {
   WorkerPaces paces;
   for (int i = 0; i < 20; ++i) paces.OnBatch(2, std::nullopt, false);
   EXPECT_EQ(paces.PaceOf(2), std::nullopt);
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), milliseconds(500));
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), milliseconds(500));
 }
 
 TEST(WorkerPacesTest, TheFirstBatchOfASessionMayTakeLonger) {
   WorkerPaces paces;
   Batches(paces, 2, milliseconds(10));
-  EXPECT_EQ(paces.Patience(1, 2, true, false, kPacesBegin), milliseconds(1500));
-  EXPECT_EQ(paces.Patience(1, 2, true, true, kPacesBegin), milliseconds(500)) << "not if it was slow before";
+  EXPECT_EQ(paces.HedgeDelay(1, 2, true, false, kPacesBegin), milliseconds(1500));
+  EXPECT_EQ(paces.HedgeDelay(1, 2, true, true, kPacesBegin), milliseconds(500)) << "not if it was slow before";
   paces.OnBatch(2, seconds(3), true);
-  EXPECT_EQ(paces.Patience(1, 2, true, false, kPacesBegin), seconds(12));
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), milliseconds(500))
+  EXPECT_EQ(paces.HedgeDelay(1, 2, true, false, kPacesBegin), seconds(12));
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), milliseconds(500))
       << "the other ones take as long as they did";
 }
 
@@ -57,16 +57,16 @@ TEST(WorkerPacesTest, HedgesWithoutUseBecomeRare) {
   WorkerPaces paces;
   Batches(paces, 2, milliseconds(10));
   paces.OnHedgeLost(1, kPacesBegin);
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), seconds(1));
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), seconds(1));
   paces.OnHedgeLost(1, kPacesBegin);
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), seconds(2));
-  EXPECT_EQ(paces.Patience(2, 1, false, false, kPacesBegin), seconds(1))
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), seconds(2));
+  EXPECT_EQ(paces.HedgeDelay(2, 1, false, false, kPacesBegin), seconds(1))
       << "of the other worker's batches nothing is known";
   for (int i = 0; i < 100; ++i) paces.OnHedgeLost(1, kPacesBegin);
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), seconds(32));
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin + seconds(60)), milliseconds(500)) << "that is long ago";
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), seconds(32));
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin + seconds(60)), milliseconds(500)) << "that is long ago";
   paces.OnHedgeWon(1);
-  EXPECT_EQ(paces.Patience(1, 2, false, false, kPacesBegin), milliseconds(500));
+  EXPECT_EQ(paces.HedgeDelay(1, 2, false, false, kPacesBegin), milliseconds(500));
 }
 
 TEST(WorkerPacesTest, ASlowSourceGivesAStreamToAFasterOne) {

@@ -39,7 +39,7 @@ absl::StatusOr<std::string> ReadResourceConfig() {
   return absl::NotFoundError(fmt::format("{} cannot be read; is this a training job of SageMaker?", path));
 }
 
-// Every address that a name has.
+// Returns every address that a name has.
 absl::StatusOr<std::vector<std::string>> Resolve(const std::string& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Where workers are to be found, as a user writes it:
+/// Names workers to be found, as a user writes it:
 ///
 ///   HOST:PORT                one
 ///   dns:NAME:PORT            one at each address of the name
@@ -25,15 +25,15 @@ struct WorkerPlace {
   std::string name;   // the host, the name in DNS, the list, the group
   uint16_t port = 0;  // of workers
 
-  /// Whether workers may come and go there.
+  /// Returns whether workers may come and go there.
   bool changes() const { return kind == Kind::kDns; }
 };
 
-/// InvalidArgument if the text is none.
+/// Returns InvalidArgument if the text is not a place.
 absl::StatusOr<WorkerPlace> ParseWorkerPlace(std::string_view text);
 
-/// The hosts of a group in the text of a resourceconfig.json. NotFound if there is no such group, InvalidArgument if
-/// the text is something else.
+/// Returns the hosts of a group in the text of a resourceconfig.json. Returns NotFound if there is no such group,
+/// InvalidArgument if the text is something else.
 absl::StatusOr<std::vector<std::string>> HostsOfGroup(std::string_view resource_config, const std::string& group);
 
 /// Finds the workers of some places, again and again. Not thread-safe.
@@ -41,8 +41,8 @@ class WorkerFinder {
  public:
   explicit WorkerFinder(std::vector<WorkerPlace> places);
 
-  /// Addresses HOST:PORT in the order of the places, each once. A place that does not answer now counts with what it
-  /// said last, which is logged once. An error of a place that does not change, such as a group that does not exist, is
+  /// Returns addresses HOST:PORT in the order of the places, each once. If a place does not answer now, its last answer
+  /// counts, which is logged once. An error of a place that does not change, such as a group that does not exist, is
   /// returned. May take seconds.
   absl::StatusOr<std::vector<std::string>> Find();
   bool changes() const;

@@ -19,17 +19,18 @@ namespace millrace {
 
 namespace {
 
-// Well below a trainer's patience.
+// This is well below the time that a trainer waits.
 constexpr std::chrono::milliseconds kNotYetAfter{400};
-// How soon a session notices that it was stopped.
+// A session notices within this time that it was stopped.
 constexpr std::chrono::milliseconds kSessionSlice{50};
 constexpr size_t kMaxWaiting = 64;
 // A value below this is copied to what is sent before it.
 constexpr size_t kLeastSentAlone = size_t{2} << 10;
-// How long a session waits for the memory of those that were closed: while they end, and a little longer.
+// A session waits this long for the memory of those that were closed: while they end, and a little longer.
 constexpr std::chrono::milliseconds kMakeRoom{10'000};
 constexpr std::chrono::milliseconds kSentWithin{500};
-// What functions make of a stream's batches: so many of them are there at a time, one of which is being sent.
+// This bounds the functions' results for a stream's batches: so many of them exist at a time, one of which is being
+// sent.
 constexpr size_t kMostResults = 2;
 
 }  // namespace
@@ -214,7 +215,7 @@ absl::Status WorkerSession::CatchUp(Supply& supply) {
   return is_near() && supply.loader_at.consumed == supply.at.consumed ? absl::OkStatus() : Begin(supply);
 }
 
-// nullopt after the last one.
+// Returns nullopt after the last batch.
 absl::StatusOr<std::optional<WorkerSession::Supplied>> WorkerSession::Next(Supply& supply) {
   const Time now = std::chrono::steady_clock::now();
   const uint64_t epochs = supply.options.epochs;
@@ -247,8 +248,8 @@ absl::Status WorkerSession::CheckFunction(const StreamSpec& spec) const {
                   spec.function->name));
 }
 
-// Memory for what a function makes of a batch, twice and at once, so that no two sessions wait for what the other one
-// has. There is some soon if others of this stream are being sent.
+// Reserves memory for what a function makes of a batch, twice and at once, so that no two sessions wait for what the
+// other one has. There is some soon if others of this stream are being sent.
 absl::StatusOr<WorkerSession::ResultMemory> WorkerSession::ReserveResults(uint64_t bytes) {
   Time deadline = std::chrono::steady_clock::now() + kSentWithin;
   for (;;) {
@@ -265,10 +266,10 @@ absl::StatusOr<WorkerSession::ResultMemory> WorkerSession::ReserveResults(uint64
     if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
     datasets_.releases()->Await(seen, deadline - now, stop_.get_token());
   }
-  return absl::ResourceExhaustedError(
-      fmt::format("what a function makes of a batch may take {}, which is not left of the worker's memory; give it "
-                  "more (--memory), or the trainer smaller batches",
-                  FormatSize(bytes)));
+  return absl::ResourceExhaustedError(fmt::format(
+      "the results of a function for a batch may take {}, which is not left of the worker's memory; give it "
+      "more (--memory), or the trainer smaller batches",
+      FormatSize(bytes)));
 }
 
 // The batch then holds what the function has made of its rows, in place of these.
@@ -305,7 +306,7 @@ absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) {
   return absl::OkStatus();
 }
 
-// What it sends is sent from where it lies.
+// The bytes are sent from their place in memory, without a copy.
 HttpReply WorkerSession::ReplyOf(Supplied supplied, bool compress) const {
   std::string text = EncodeFrame(next_, supplied.batch, supplied.crc);
   uint64_t facts = text.size();
@@ -331,7 +332,7 @@ HttpReply WorkerSession::ReplyOf(Supplied supplied, bool compress) const {
   return reply;
 }
 
-// False: it does not get smaller, or there is no memory for it; then it is sent as it is.
+// Returns false if it does not get smaller, or there is no memory for it; then it is sent as it is.
 bool WorkerSession::Compress(HttpReply* reply) const {
   struct Packed {
     Reservation memory;
@@ -362,15 +363,15 @@ absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& 
   const auto is_there = [](const auto& each) { return !each.expired(); };
   const auto any_sent = [&] { return std::any_of(sent_.begin(), sent_.end(), is_there); };
   const Time begun = std::chrono::steady_clock::now();
-  Time::duration patience = ending_.empty() && !any_sent() ? Time::duration::zero() : kSentWithin;
+  Time::duration max_wait = ending_.empty() && !any_sent() ? Time::duration::zero() : kSentWithin;
   for (;;) {
     const uint64_t seen = datasets_.releases()->count();
     absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.runtime(), source, options);
     const bool any = any_sent() || std::any_of(ending_.begin(), ending_.end(), is_there);
     const Time::duration waited = std::chrono::steady_clock::now() - begun;
-    if (any && waited < kMakeRoom) patience = waited + kSentWithin;
-    if (!absl::IsResourceExhausted(made.status()) || waited >= patience || stop_.stop_requested()) return made;
-    datasets_.releases()->Await(seen, patience - waited, stop_.get_token());
+    if (any && waited < kMakeRoom) max_wait = waited + kSentWithin;
+    if (!absl::IsResourceExhausted(made.status()) || waited >= max_wait || stop_.stop_requested()) return made;
+    datasets_.releases()->Await(seen, max_wait - waited, stop_.get_token());
   }
 }
 
@@ -394,7 +395,7 @@ absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {
   return Source::OfRows(datasets_.stores(), samples, *spec.tokens, {.stop = datasets_.stop_token()});
 }
 
-// Until the request for the next batch is there; false: the session has been stopped.
+// Waits until the request for the next batch is there; returns false if the session has been stopped.
 bool WorkerSession::AwaitRequest() {
   Lock lock(mutex_);
   asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
@@ -417,7 +418,8 @@ absl::StatusOr<std::optional<Batch>> WorkerSession::NextBatch(Loader& loader) {
   }
 }
 
-// For a batch of so many bytes. Requests wait for the way meanwhile, and not for this worker's CPUs or store.
+// Waits before a batch of so many bytes is sent. Requests wait for the network path meanwhile, and not for this
+// worker's CPUs or store.
 std::shared_ptr<void> WorkerSession::AwaitTurn(uint64_t bytes) {
   const auto await = [this](bool begins) {
     const Lock lock(mutex_);
@@ -430,8 +432,8 @@ std::shared_ptr<void> WorkerSession::AwaitTurn(uint64_t bytes) {
   return turn;
 }
 
-// The next batch, of so many rows. Its request may have been told "not yet" meanwhile, and comes again; then the batch
-// behind may not wait for this one.
+// Answers with the next batch, of so many rows. Its request may have been answered "not yet" meanwhile, and comes
+// again; then the batch after it may not wait for this one.
 void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   const uint64_t bytes = BodySize(reply.body);
   reply.body.emplace_back(SendBytes{{}, AwaitTurn(bytes)});
@@ -445,7 +447,7 @@ void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   lock.unlock();
   const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(now - asked.mapped().since);
   reply.headers.Add(kWaitedHeader, std::to_string(waited.count()));
-  // Before the trainer has it, so that it never knows more than the counts.
+  // It is counted before the trainer has it, so that the trainer never knows more than the counts.
   ++counts_.batches;
   counts_.rows += rows;
   counts_.bytes += bytes;

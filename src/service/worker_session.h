@@ -19,25 +19,25 @@
 
 namespace millrace {
 
-/// An answer of a worker, with its version.
+/// Makes an answer of a worker, with its version.
 HttpReply WorkerReply(int status, std::string text);
-/// The same for an error of a loader.
+/// Does the same for an error of a loader.
 HttpReply WorkerReply(const absl::Status& status);
 
-/// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the
-/// loader when its request is there, so that memory is bounded by what the loader reserves. Batches leave in order, one
-/// after the other, unless one takes so long that the next one begins beside it (SendingTurns). Thread-safe; the server
-/// outlives it.
+/// This is a stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from
+/// the loader when its request is there, so that memory is bounded by what the loader reserves. Batches leave in order,
+/// one after the other, unless one takes so long that the next one begins beside it (SendingTurns). Thread-safe; the
+/// server outlives it.
 class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// A loader that is behind by so many batches, which another session has kept meanwhile, goes on: most of them it has
-  /// read already. One that is further behind begins again.
+  /// A loader may be behind by so many batches, which another session has kept meanwhile, and continues: it has read
+  /// most of them already. A loader that is further behind begins again.
   static constexpr uint64_t kMostSkipped = 32;
 
-  /// `spec`: an encoded StreamSpec, whose memory is `memory`. `ending`: sessions that were closed, for whose memory it
-  /// waits.
+  /// `spec` is an encoded StreamSpec, whose memory is `memory`. `ending` are sessions that were closed, for whose
+  /// memory it waits.
   WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
                 std::vector<std::weak_ptr<WorkerSession>> ending, Time now);
   /// Waits for what is in flight, unless Join did: that must not happen on an event loop.
@@ -45,13 +45,13 @@ class WorkerSession {
 
   /// Answers the request for batch `sequence`, now or later.
   void Ask(uint64_t sequence, HttpResponder responder, Time now);
-  /// Tells requests that have waited for a while that there is no batch yet.
+  /// Answers requests that have waited for a while that there is no batch yet.
   void Tick(Time now);
-  /// Ends it soon; requests are told that the session is gone.
+  /// Ends the session soon; requests are answered that the session is gone.
   void Stop();
   /// Nothing is in flight any more: Join does not wait.
   bool stopped() const;
-  /// Stop, and waits for what is in flight. Its owner calls it, once, before it lets go.
+  /// Stops, and waits for what is in flight. Its owner calls it, once, before it releases the session.
   void Join();
   /// When the last request came, or waited.
   Time last_used() const;
@@ -64,9 +64,10 @@ class WorkerSession {
   };
 
   using Supplied = KeptBatches::Found;
-  /// Where its batches come from.
+  /// Supplies its batches.
   struct Supply;
-  /// Of what a function makes of a batch: while it is made, it is there twice, as the function's and as the worker's.
+  /// Reserves memory for the results of a function for a batch. While a result is made, it exists twice, as the
+  /// function's and as the worker's.
   struct ResultMemory {
     Reservation sent;
     Reservation made;
@@ -98,7 +99,7 @@ class WorkerSession {
   const std::vector<std::weak_ptr<WorkerSession>> ending_;
   std::vector<std::shared_ptr<const Dataset>> opened_;
   std::vector<std::weak_ptr<void>> sent_;     // memory of batches that were sent
-  std::vector<std::weak_ptr<void>> results_;  // that functions have made, likewise
+  std::vector<std::weak_ptr<void>> results_;  // memory of results that functions have made
   SendingTurns turns_;
 
   mutable std::mutex mutex_;

@@ -43,7 +43,7 @@ class WorkerTest : public ::testing::Test {
     ASSERT_TRUE(worker.ok()) << worker.status();
     worker_ = *std::move(worker);
   }
-  // What the worker answers to bytes.
+  // Returns the worker's answer to bytes.
   std::string Raw(const std::string& request) {
     RawClient client(worker_->port());
     client.Send(request);
@@ -162,7 +162,7 @@ TEST_F(WorkerTest, C14AProofOpensNoOtherStream) {
   EXPECT_THAT(Raw(Request("POST", "/millrace/open", headers) + "mine"), HasSubstr(" 201 "));
 }
 
-// What takes long then may be the handshakes, and not the way.
+// The handshakes, and not the network path, may be what takes long then.
 TEST_F(WorkerTest, AnswersSayWhetherTheirRequestHasOpenedAConnection) {
   Start();
   WorkerCalls calls(runtime_, {});
@@ -280,7 +280,7 @@ class Gate {
   std::vector<std::function<void()>> held_;
 };
 
-// Else a data set that takes a worker longer than a trainer's patience would never be open.
+// Else a data set that takes a worker longer than a trainer waits would never be open.
 TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
   Gate gate;
   Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{256} << 20});
@@ -347,10 +347,10 @@ TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
   EXPECT_EQ(answer.status, 200) << answer.text;
 }
 
-// Half a second each.
+// Each look takes half a second.
 constexpr int kMostLooks = 600;
 
-// A data set of texts, the worker that reads it, and sessions of a loader that neither shuffles nor ends.
+// There is a data set of texts, the worker that reads it, and sessions of a loader that neither shuffles nor ends.
 class WorkerSessionTest : public ::testing::Test {
  protected:
   WorkerSessionTest()
@@ -384,7 +384,7 @@ class WorkerSessionTest : public ::testing::Test {
   }
   HttpEndpoint Endpoint() const { return {.host = "127.0.0.1", .port = worker_->port()}; }
 
-  // A new session that begins there.
+  // Opens a new session that begins there.
   std::string Open(uint64_t consumed, const std::optional<RowFunction>& function = std::nullopt) {
     loader_.start = Position{0, consumed, fingerprint_};
     StreamSpec spec = *SpecOf(*dataset_, loader_);
@@ -406,7 +406,7 @@ class WorkerSessionTest : public ::testing::Test {
                   [promise](WorkerAnswer answer) { promise->set_value(std::move(answer)); });
     return promise->get_future().get();
   }
-  // A batch of it: position and texts.
+  // Returns a batch of the session: position and texts.
   std::string Next(const std::string& session, int sequence) {
     const WorkerAnswer answer = Ask(session, sequence);
     EXPECT_EQ(answer.status, 200) << answer.text << answer.lost;
@@ -417,7 +417,7 @@ class WorkerSessionTest : public ::testing::Test {
     for (const std::string& row : frame->facts.values.back().rows) line += " " + row;
     return line;
   }
-  // So many batches of a new session.
+  // Returns so many batches of a new session.
   std::vector<std::string> Read(uint64_t consumed, int batches) {
     const std::string session = Open(consumed);
     std::vector<std::string> got;
@@ -483,13 +483,14 @@ TEST_F(WorkerSessionTest, TwoTrainersOfAStreamKeepTheirLoaders) {
   EXPECT_EQ(begun(), 4u);
 }
 
-// Neither the batches behind it nor other sessions. It is larger than what the system takes of it, here at least.
+// The batch holds up neither the batches after it nor other sessions. It is larger than what the system takes of it,
+// here at least.
 TEST_F(WorkerSessionTest, ABatchThatNobodyReadsHoldsUpNoOther) {
   Start(8, {.port = 0}, size_t{6} << 20);
   const std::string session = Open(0);
   RawClient idle(worker_->port());
-  const timeval patience{300, 0};
-  setsockopt(idle.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const timeval timeout{300, 0};
+  setsockopt(idle.fd(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   std::string head;
   do {  // until the batch is there, of which it reads no more than comes with the head
     idle.Send(
@@ -540,11 +541,11 @@ TEST_F(WorkerSessionTest, ResultsOfFunctionsAreInItsMemory) {
   }
   // The loader has what its data need; while results are made they are there twice.
   EXPECT_GT(functions->least_used(), 2 * kMost);
-  // A trainer that wants more than there is is told so.
+  // A trainer that wants more than the worker has gets an error that says so.
   const std::string greedy = Open(0, RowFunction{.name = "a:b", .uri = "mem://data", .most_bytes = uint64_t{1} << 40});
   const WorkerAnswer refusal = Ask(greedy, 0);
   EXPECT_EQ(refusal.code, static_cast<int>(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(refusal.text, HasSubstr("what a function makes of a batch"));
+  EXPECT_THAT(refusal.text, HasSubstr("the results of a function for a batch"));
 }
 
 TEST_F(WorkerTest, OtherMachinesNeedATokenAndAPlace) {

@@ -16,7 +16,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& path) {
         fmt::format("{} cannot be read; the folder must hold ca.crt, tls.crt and tls.key, all of them PEM", path));
   }
   if (text->find("-----BEGIN ") == text->npos)
-    return absl::InvalidArgumentError(fmt::format("{} is no PEM file", path));
+    return absl::InvalidArgumentError(fmt::format("{} is not a PEM file", path));
   return text;
 }
 

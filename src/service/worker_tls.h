@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// With what trainers and workers prove to each other who they are: both have a certificate of the same authority, and
-/// take no other one.
+/// With these, trainers and workers prove to each other who they are: both have a certificate of the same authority,
+/// and accept no other one.
 struct WorkerTls {
   TlsIdentity identity;
   std::string ca_file;  // PEM

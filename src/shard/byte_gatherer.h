@@ -11,24 +11,24 @@ namespace millrace {
 /// Larger records or samples are refused, since they are held as a whole if they come in several chunks.
 inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 29;
 
-/// Cuts a stream that comes in chunks into pieces whose sizes the caller learns on the way. A piece that lies in one
+/// Cuts a stream that comes in chunks into pieces whose sizes the caller learns on the way. A piece that is in one
 /// chunk is not copied. Not thread-safe.
 class ByteGatherer {
  public:
-  /// The next chunk, in order; it must not change until Take has returned nothing.
+  /// Takes the next chunk, in order; it must not change until Take has returned nothing.
   void Begin(ByteSpan chunk) { chunk_ = chunk; }
 
-  /// The next `size` bytes, valid until the next call; nothing if they have not all come: call it again after the next
-  /// chunk. Memory is at most twice the bytes of the piece that have come.
+  /// Returns the next `size` bytes, valid until the next call; nothing if they have not all come: call it again after
+  /// the next chunk. Memory is at most twice the bytes of the piece that have come.
   std::optional<ByteSpan> Take(uint64_t size);
 
-  /// The offset in the stream at which the next piece begins.
+  /// Returns the offset in the stream at which the next piece begins.
   uint64_t position() const { return position_; }
 
-  /// Bytes that have come and are in no piece yet; meaningful after Take has returned nothing.
+  /// Returns the bytes that have come and are in no piece yet; meaningful after Take has returned nothing.
   uint64_t held() const { return held_.size(); }
 
-  /// Memory of the pieces that come in several chunks.
+  /// Returns the memory of the pieces that come in several chunks.
   uint64_t memory_bytes() const { return held_.capacity() + taken_.capacity(); }
 
  private:

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxCocoDepth = 100;
-// Where the members of an image or of an annotation are: in an object, in a list, in the object of the file.
+// The members of an image or of an annotation are at this depth: in an object, in a list, in the object of the file.
 constexpr int kMemberDepth = 3;
 
 struct CocoImage {
@@ -170,7 +170,7 @@ std::string TextOf(double value) {
                                                               : ToDecimal(value);
 }
 
-// A JSON list of what `text` makes of each annotation.
+// Returns a JSON list of what `text` makes of each annotation.
 template <typename Text>
 std::string ListOf(const std::vector<const CocoAnnotation*>& annotations, Text text) {
   std::string list = "[";
@@ -186,7 +186,7 @@ std::string BoxText(const CocoAnnotation& annotation) {
   return fmt::format("[{},{},{},{}]", TextOf(left), TextOf(top), TextOf(width), TextOf(height));
 }
 
-// The columns, in bytewise order of names.
+// These are the columns, in bytewise order of names.
 enum CocoColumn : uint32_t { kArea, kBoxes, kCaptions, kHeight, kImageId, kCrowd, kLabels, kWidth };
 
 Manifest CocoColumns() {
@@ -211,7 +211,7 @@ absl::Status CheckAnnotation(const CocoAnnotation& annotation, size_t number) {
   return absl::OkStatus();
 }
 
-// The values of a row, in the order of their columns.
+// Returns the values of a row, in the order of their columns.
 std::vector<std::pair<uint32_t, std::string>> ValuesOf(const CocoImage& image,
                                                        const std::vector<const CocoAnnotation*>& annotations,
                                                        bool captions) {

@@ -20,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-// The delimiter of the only column, if it is another one than those that are looked for; "" if it is none.
+// Returns the delimiter of the only column, if it is another one than those that are looked for; "" if it is none.
 std::string_view OtherDelimiter(std::string_view name) {
   for (const std::string_view delimiter : {"|", ";", "\t", ","}) {
     if (name.find(delimiter) != std::string_view::npos) return delimiter == "\t" ? "a tab" : delimiter;
@@ -36,7 +36,7 @@ std::string_view NameOtherTable(std::string_view first) {
   return NameForeignBytes(AsBytes(first));
 }
 
-// Advice that the names give on a file that is not read as it is meant; "" if there is none.
+// Returns advice that the names give on a file that is not read as it is meant; "" if there is none.
 std::string AdviceOnHeader(const std::vector<std::string>& names) {
   if (const std::string_view other = NameOtherTable(names.front()); !other.empty())
     return fmt::format("; it begins as {}", other);
@@ -65,7 +65,7 @@ class CsvManifest {
   absl::StatusOr<Manifest> Read();
 
  private:
-  // The common type of all cells of a column.
+  // Finds the common type of all cells of a column.
   struct CellTypes {
     bool all_int = true;
     bool all_float = true;
@@ -134,7 +134,7 @@ absl::Status CsvManifest::ReadHeader() {
   return absl::OkStatus();
 }
 
-// By name, so that rows need no sorting.
+// Numbers the columns by name, so that rows need no sorting.
 void CsvManifest::NumberColumns() {
   for (size_t i = 0; i < names_.size(); ++i) {
     if (i != path_ && i != label_ && !names_[i].empty()) places_.push_back(i);

@@ -13,14 +13,14 @@ namespace millrace {
 inline constexpr size_t kMaxCsvCells = 1000;            // of a record
 inline constexpr size_t kMaxCsvCellBytes = 128 * 1024;  // of a cell, without its quotes
 
-/// What lies between the cells of a text in CSV, by its first line: a comma if there is one outside of quotes, else a
-/// semicolon, else a tab, else a comma.
+/// Returns the delimiter of the cells of a text in CSV, by its first line. It is a comma if there is one outside of
+/// quotes, else a semicolon, else a tab, else a comma.
 char CsvDelimiterOf(std::string_view text, bool quotes = true);
 
-/// Takes the records of a text in CSV as Python's csv module does: cells between delimiters; quoted ones may hold
-/// delimiters, line ends and doubled quotes; lines end with LF, CRLF or CR. A quote is text where it does not begin a
-/// cell, and so is the rest of a cell behind its quotes. Without `quotes`, all of them are text, as with
-/// csv.QUOTE_NONE. A byte order mark and empty lines are passed over. Pure.
+/// Takes the records of a text in CSV as Python's csv module does. Cells are between delimiters; quoted ones may hold
+/// delimiters, line ends and doubled quotes. Lines end with LF, CRLF or CR. A quote is text if it does not begin a
+/// cell, and so is the rest of a cell after its quotes. Without `quotes`, all of them are text, as with csv.QUOTE_NONE.
+/// A byte order mark and empty lines are passed over. Pure.
 class CsvReader {
  public:
   /// `text` must live as long.
@@ -30,7 +30,7 @@ class CsvReader {
   /// quoted cell that does not end, too many cells, or one that is too long. After an error it must not be used.
   absl::StatusOr<bool> Next(std::vector<std::string>* cells);
 
-  /// Where the latest record begins, from 1.
+  /// Returns the line at which the latest record begins, from 1.
   uint64_t line() const { return line_; }
 
  private:

@@ -65,7 +65,7 @@ TEST(CsvReader, Quotes) {
   EXPECT_THAT(lines, ElementsAre(1, 2, 5));
 }
 
-// As Python's csv module has it.
+// Python's csv module reads it in the same way.
 TEST(CsvReader, QuotesThatAreText) {
   EXPECT_THAT(Read("1,x\"y\"\n5\" nail, \"b\n"), ElementsAre(Record{"1", "x\"y\""}, Record{"5\" nail", " \"b"}));
   EXPECT_THAT(Read("\"1\"x\"y\",2\n\"a\" \r\n"), ElementsAre(Record{"1x\"y\"", "2"}, Record{"a "}));
@@ -84,7 +84,7 @@ TEST(CsvReader, ErrorsHaveLineAndColumn) {
   EXPECT_THAT(Error('"' + std::string(200'000, 'x') + '"'), HasSubstr("too long"));
 }
 
-// Whatever cells hold, as RFC 4180 writes them.
+// Cells may hold anything, as RFC 4180 writes them.
 TEST(CsvReader, ReadsWhatIsWritten) {
   Rng rng(7);
   for (int round = 0; round < 300; ++round) {

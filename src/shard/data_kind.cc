@@ -27,7 +27,7 @@ bool IsNumber(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "train-00000-of-00064" -> "train"; "" when the name does not end so.
+// Turns "train-00000-of-00064" into "train"; returns "" when the name does not end so.
 std::string_view WithoutShardNumber(std::string_view name) {
   const size_t of = name.rfind("-of-");
   if (of == std::string_view::npos || !IsNumber(name.substr(of + 4))) return {};
@@ -65,7 +65,7 @@ bool EndsWithOneOf(std::string_view name, const std::string_view (&ends)[N]) {
   return std::any_of(std::begin(ends), std::end(ends), [&](std::string_view end) { return EndsWith(name, end); });
 }
 
-// Also as Kaggle (.tfrec) and the Object Detection API (.record) call them.
+// The endings include those that Kaggle (.tfrec) and the Object Detection API (.record) use.
 bool EndsAsTfRecord(std::string_view name) {
   constexpr std::string_view kEndings[] = {".tfrecord", ".tfrecords", ".tfrec", ".tfr", ".record"};
   return EndsWithOneOf(name, kEndings);
@@ -229,7 +229,7 @@ std::string_view ForeignFileAdvice(std::string_view key) {
        "an ArrayRecord file, which is not read; write its records with millrace.ShardWriter, as "
        "docs/formats/shards.md shows"},
   };
-  // A whole name begins with '/'. ArrayRecord numbers its files behind the extension.
+  // A whole name begins with '/'. ArrayRecord numbers its files after the extension.
   const size_t numbered = key.rfind(".array_record-");
   const std::string below = "/" + std::string(numbered == key.npos ? key : key.substr(0, numbered + 13));
   for (const Advice& advice : kAdvice) {
@@ -240,7 +240,7 @@ std::string_view ForeignFileAdvice(std::string_view key) {
 
 std::string FieldAdvice(std::string_view field) {
   struct Advice {
-    std::string_view extensions;  // each with a blank before and behind it
+    std::string_view extensions;  // each with a blank before and after it
     std::string_view text;        // a format; its argument is the field
   };
   constexpr std::string_view kMedia =

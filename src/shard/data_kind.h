@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// The kinds of data sets, and which objects belong to which, by their names.
+/// These functions find the kinds of data sets, and which objects belong to which, by their names.
 
 namespace millrace {
 
@@ -13,59 +13,63 @@ namespace millrace {
 enum class DataKind : uint8_t { kRawObjects = 0, kTar = 1, kTfRecord = 2, kRecordIo = 3, kMds = 4, kTokens = 5 };
 inline constexpr DataKind kLastDataKind = DataKind::kTokens;
 
-/// One word, for machines: "raw", "tar", "tfrecord", "recordio", "mds", "tokens".
+/// Returns one word, for machines: "raw", "tar", "tfrecord", "recordio", "mds", "tokens".
 std::string_view KindName(DataKind kind);
 
-/// How the names of shards of that kind end here: ".tar", ".tfrecord", ".rec", ".mds"; "" for raw objects
-/// and token files, which are read only.
+/// Returns the end of the names of shards of that kind: ".tar", ".tfrecord", ".rec", ".mds"; "" for raw objects and
+/// token files, which are read only.
 std::string_view ShardSuffix(DataKind kind);
 
-/// For people: "raw objects", "tar shards", "TFRecord shards" and so on.
+/// Returns the plural for people: "raw objects", "tar shards", "TFRecord shards" and so on.
 std::string_view KindTitle(DataKind kind);
 
-/// The singular: "raw object", "tar shard" and so on.
+/// Returns the singular: "raw object", "tar shard" and so on.
 std::string_view ObjectTitle(DataKind kind);
 
-/// The kind of a shard by its name, in any case: *.tar; *.rec; *.mds; *.tfrecord(s), .tfrec, .tfr, .record, these (or
-/// no dot at all) with -00000-of-00064 behind it, and .tfrecord(s) with .0 behind it. Nothing for others; names of
-/// token files do not tell their kind.
+/// Returns the kind of a shard by its name, in any case:
+///   - *.tar; *.rec; *.mds;
+///   - *.tfrecord(s), .tfrec, .tfr, .record, these (or no dot at all) with -00000-of-00064 after it;
+///   - .tfrecord(s) with .0 after it.
+/// Returns nullopt for others; names of token files do not show their kind.
 std::optional<DataKind> ShardKind(std::string_view key);
 
-/// "train.tfrecords" of "train.tfrecords.0"; all of a name that does not end so.
+/// Returns "train.tfrecords" of "train.tfrecords.0"; all of a name that does not end so.
 std::string_view WithoutTfRecordNumber(std::string_view name);
 
-/// The name without the ending of a compression (.gz), if the rest is a shard's; "x" of "x.tgz" and the like; else "".
+/// Returns the name without the ending of a compression (.gz), if the rest is a shard's; "x" of "x.tgz" and the like;
+/// else "".
 std::string_view CompressedShard(std::string_view key);
 
-/// Files whose columns become samples by `millrace pack` alone.
+/// The columns of such files become samples by `millrace pack` alone.
 inline constexpr std::string_view kParquetSuffix = ".parquet";
 
-/// Whether it is text about a data set, by its name: README*, LICENSE* and the like, and dataset_infos.json. Passed
-/// over where there is anything else.
+/// Returns whether it is text about a data set, by its name: README*, LICENSE* and the like, and dataset_infos.json.
+/// Such an object is passed over if there is anything else.
 bool IsDocument(std::string_view key);
 
-/// Whether a desktop has put it there: Thumbs.db, desktop.ini and the like. It is no sample anywhere.
+/// Returns whether a desktop has put it there: Thumbs.db, desktop.ini and the like. It is never a sample.
 bool IsDesktopFile(std::string_view key);
 
-/// True if a program that writes or keeps data has put it there for itself, by its name or that of a folder above it.
-/// Such names are _temporary/, _SUCCESS and part-00000.tfrecord.crc of Hadoop and Spark, beam-temp-*/ and
+/// Returns true if a program that writes or keeps data has put it there for itself, by its name or that of a folder
+/// above it. Such names are _temporary/, _SUCCESS and part-00000.tfrecord.crc of Hadoop and Spark, beam-temp-*/ and
 /// 1.0.0.incomplete*/ of TFDS. Others are __pycache__/, __MACOSX/ and @eaDir/. Such a file is never a sample.
 bool IsToolFile(std::string_view key);
 
-/// True if its name is that of a download which a program has not finished: 1.jpg.crdownload, 1.jpg.part. A name such
-/// as 1.part, without the name of an image in front, is that of a sample.
+/// Returns true if its name is that of a download which a program has not finished: 1.jpg.crdownload, 1.jpg.part. A
+/// name such as 1.part, without the name of an image in front, is that of a sample.
 bool IsPartOfDownload(std::string_view key);
 
-/// The advice for a file of many samples that cannot be read singly, by its name: Parquet, HDF5, LMDB, Arrow and
-/// others; "" for other files. Completes "FILE: ...".
+/// Returns the advice for a file of many samples that cannot be read singly, by its name: Parquet, HDF5, LMDB, Arrow
+/// and others; "" for other files. It completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);
 
-/// How a field that is no image is read in Python, by the end of its name: video, audio, arrays, texts, pickles; "" for
-/// others. Completes "the field 'mp4': ...".
+/// Returns how a field that is not an image is read in Python, by the end of its name: video, audio, arrays, texts,
+/// pickles; "" for others. It completes "the field 'mp4': ...".
 std::string FieldAdvice(std::string_view field);
 
-/// True if an object of that name may lie beside shards of that kind, and holds no samples then: anything but a shard;
-/// beside token files the caches of Megatron and side files (side_files.h). Among raw objects it would be a sample.
+/// Returns true if an object of that name may be stored beside shards of that kind, and holds no samples then. Beside
+/// shards, that is anything but a shard. Beside token files, it is the caches of Megatron and side files
+/// (side_files.h). Among raw objects the object would be a sample.
 bool IsCompanion(DataKind kind, std::string_view key);
 bool IsCompanion(std::string_view key);  // of any kind
 

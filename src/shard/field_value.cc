@@ -28,7 +28,7 @@ absl::Status Wrong(std::string_view encoding, std::string_view what) {
   return absl::DataLossError(fmt::format("its stored bytes are not \"{}\": {}", encoding, what));
 }
 
-// Of "f4s".
+// Parses an encoding such as "f4s".
 std::optional<NumberType> ParseListType(std::string_view encoding) {
   return encoding.size() == 3 && encoding[2] == 's' ? ParseNumberType(encoding.substr(0, 2)) : std::nullopt;
 }
@@ -69,7 +69,7 @@ absl::StatusOr<NumberType> TakeType(std::string_view encoding, std::string_view*
   return absl::InvalidArgumentError(fmt::format("unknown type of array \"{}\"", encoding));
 }
 
-// Likewise the shape.
+// Takes the shape in the same way.
 absl::StatusOr<std::vector<uint64_t>> TakeShape(std::string_view encoding, std::string_view rest, ByteSpan* stored) {
   std::vector<uint64_t> shape;
   if (rest.empty()) {
@@ -94,8 +94,8 @@ absl::StatusOr<std::vector<uint64_t>> TakeShape(std::string_view encoding, std::
   return shape;
 }
 
-// As MDS writes arrays: the type and the shape, unless the encoding says them ("ndarray[:TYPE[:SHAPE]]"), and the
-// values.
+// Takes an array as MDS writes it: the type and the shape, unless the encoding says them ("ndarray[:TYPE[:SHAPE]]"),
+// and the values.
 absl::Status AppendMdsArray(std::string_view encoding, ByteSpan stored, std::string* out) {
   std::string_view rest = encoding.substr(encoding::kNdarray.size());
   ASSIGN_OR_RETURN(const NumberType type, TakeType(encoding, &rest, &stored));
@@ -103,7 +103,7 @@ absl::Status AppendMdsArray(std::string_view encoding, ByteSpan stored, std::str
   return AppendArray(encoding, type, shape, stored, out);
 }
 
-// u32 width, height and length of the mode; the mode; rows of pixels.
+// The stored bytes are u32 width, height and length of the mode; the mode; rows of pixels.
 absl::Status AppendPil(ByteSpan stored, std::string* out) {
   constexpr size_t kHead = 12;
   if (stored.size() < kHead) return Wrong(encoding::kPil, "its head is cut short");
@@ -167,7 +167,7 @@ absl::Status AppendTf(std::string_view encoding, ByteSpan stored, std::string* o
   return absl::OkStatus();
 }
 
-// Takes out what each head of a part has behind the magic, which stands for itself.
+// Takes out what each head of a part has after the magic, which stands for itself.
 std::string JoinParts(ByteSpan stored) {
   std::string joined;
   joined.reserve(stored.size());
@@ -190,7 +190,7 @@ bool IsMdsArray(std::string_view encoding) {
   return encoding == encoding::kNdarray || encoding.starts_with("ndarray:");
 }
 
-// Those whose stored bytes are the value, by type.
+// Returns the type of encodings whose stored bytes are the value.
 std::optional<FieldType> AsItIs(std::string_view encoding) {
   if (encoding == encoding::kBytes || IsImageEncoding(encoding)) return FieldType::kBytes;
   if (encoding == encoding::kText) return FieldType::kText;

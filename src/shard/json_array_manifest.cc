@@ -54,7 +54,7 @@ class JsonArrayManifest final : public nlohmann::json_sax<Json> {
   }
   bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception&) override {
     return Fail(absl::InvalidArgumentError(
-        fmt::format("malformed JSON (in UTF-8) at byte {}, behind entry {} of the array", at, entry_)));
+        fmt::format("malformed JSON (in UTF-8) at byte {}, after entry {} of the array", at, entry_)));
   }
 
  private:
@@ -65,11 +65,11 @@ class JsonArrayManifest final : public nlohmann::json_sax<Json> {
     if (status_.ok()) status_ = std::move(status);
     return false;
   }
-  // What is no string.
+  // Takes anything that is not a string.
   bool Other() {
     if (depth_ != 1) return true;
     return Fail(entry_ == 0 ? NoHead()
-                            : absl::InvalidArgumentError(fmt::format("entry {} is no name of an object", entry_)));
+                            : absl::InvalidArgumentError(fmt::format("entry {} is not the name of an object", entry_)));
   }
   bool Begin(bool is_head) {
     if (depth_ == 1 && !is_head) return Other();

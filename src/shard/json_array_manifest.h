@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-/// SageMaker's manifest file: [{"prefix": "s3://bucket/folder/"}, "name", "name"]. Errors are those of ParseManifest.
+/// Parses SageMaker's manifest file: [{"prefix": "s3://bucket/folder/"}, "name", "name"]. Errors are those of
+/// ParseManifest.
 absl::StatusOr<Manifest> ParseJsonArrayManifest(std::string_view text, ManifestSink each);
 
 }  // namespace millrace

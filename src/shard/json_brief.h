@@ -11,7 +11,7 @@ namespace millrace {
 
 inline constexpr size_t kBriefBytes = 100;
 
-/// Of an array or object only the type is named: it may be nested too deeply to be written without a stack overflow.
+/// Writes only the type of an array or object: it may be nested too deeply to be written without a stack overflow.
 inline std::string BriefJson(const nlohmann::json& value) {
   using Json = nlohmann::json;
   if (value.is_structured()) return value.type_name();
@@ -20,7 +20,7 @@ inline std::string BriefJson(const nlohmann::json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// A name, in quotes.
+/// Returns a name, in quotes.
 inline std::string BriefName(std::string_view name) {
   return BriefJson(std::string(name.substr(0, kBriefBytes)));
 }

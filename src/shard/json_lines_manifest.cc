@@ -45,7 +45,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
   return absl::InvalidArgumentError("no JSON object (in UTF-8)");
 }
 
-// True for a member beside X-metadata that is a class, as Ground Truth writes it, and not a box, a mask or a list.
+// Returns true for a member beside X-metadata that is a class, as Ground Truth writes it, and not a box, a mask or a
+// list.
 bool IsClassAttribute(const Json& value, const Json& metadata) {
   if (!metadata.is_object()) return false;
   const auto type = metadata.find("type");
@@ -54,7 +55,7 @@ bool IsClassAttribute(const Json& value, const Json& metadata) {
          (value.is_number_integer() || value.is_string());
 }
 
-// The names of all such members.
+// Returns the names of all such members.
 std::vector<std::string> ClassAttributes(const Json& row) {
   std::vector<std::string> found;
   for (const auto& [name, value] : row.items()) {
@@ -66,7 +67,7 @@ std::vector<std::string> ClassAttributes(const Json& row) {
 
 class JsonLinesManifest {
  public:
-  /// `array`: of the objects, in place of lines.
+  /// `array` says that there is an array of objects in place of lines.
   JsonLinesManifest(const ManifestColumns& columns, ManifestSink each, bool array)
       : columns_(columns),
         each_(each),
@@ -131,7 +132,7 @@ absl::Status JsonLinesManifest::TakeValue(const std::string& name, const Json& v
   return absl::OkStatus();
 }
 
-// All digits of a whole number that is too large for 64 bits, which the parser takes for a float.
+// Returns all digits of a whole number that is too large for 64 bits, which the parser takes for a float.
 std::string NumberText(const Json& value) {
   constexpr double kHuge = 1e18;
   if (!value.is_number_float()) return value.dump();
@@ -149,16 +150,17 @@ absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& v
     return absl::OkStatus();
   }
   if (!value.is_string() && !value.is_number_integer() && !(may_be_float && value.is_number())) {
-    return Wrong(line, fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
-                                   "it is a field then",
-                                   name));
+    return Wrong(line,
+                 fmt::format("the label '{}' is neither text nor a whole number; if it is not a class, rename it: "
+                             "it is a field then",
+                             name));
   }
   label_ = value.is_string() ? std::string(TrimCell(value.get_ref<const std::string&>())) : NumberText(value);
   labels_.Add(label_, line, value.is_string());
   return absl::OkStatus();
 }
 
-// The same in all rows, so that their order means nothing.
+// The attribute must be the same in all rows, so that their order means nothing.
 absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
   std::vector<std::string> attributes = ClassAttributes(row);
   if (attributes.empty()) return absl::OkStatus();

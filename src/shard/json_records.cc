@@ -22,7 +22,7 @@ std::string_view WithoutBlanks(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kJsonBlanks) + 1);
 }
 
-// The place of the comma or bracket behind the first entry of `text`; its size if there is none.
+// Returns the place of the comma or bracket after the first entry of `text`; its size if there is none.
 size_t EndOfEntry(std::string_view text) {
   uint64_t depth = 0;
   bool quoted = false;
@@ -48,7 +48,7 @@ size_t NumberLength(std::string_view text) {
   return std::min(text.find_first_not_of("+-.0123456789eE"), text.size());
 }
 
-// The length of a number at the beginning that JSON does not know, or no float holds; 0 if there is none.
+// Returns the length of a number at the beginning that JSON does not know, or no float holds; 0 if there is none.
 size_t NoNumberLength(std::string_view text) {
   for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
     if (text.starts_with(word)) return word.size();
@@ -60,7 +60,7 @@ size_t NoNumberLength(std::string_view text) {
   return has_exponent && std::isinf(std::strtod(number.c_str(), nullptr)) ? length : 0;
 }
 
-// The code unit of "\\uXXXX" at the beginning; 0 if there is none.
+// Returns the code unit of the escape at the beginning, "\\u" with four hexadecimal digits; 0 if there is none.
 uint32_t UnitOf(std::string_view text) {
   uint32_t unit = 0;
   if (text.size() < 6 || !text.starts_with("\\u")) return 0;
@@ -71,8 +71,8 @@ uint32_t UnitOf(std::string_view text) {
   return unit;
 }
 
-// The length of the escape at the beginning, with both of a surrogate pair. `instead`: of half a pair, which is no
-// character.
+// Returns the length of the escape at the beginning, with both of a surrogate pair. `instead` replaces half of a pair,
+// which is not a character.
 size_t EscapeLength(std::string_view text, std::string_view* instead) {
   const auto is_high = [](uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; };
   const auto is_low = [](uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; };
@@ -83,7 +83,7 @@ size_t EscapeLength(std::string_view text, std::string_view* instead) {
   return 6;
 }
 
-// "1.png", "cat/1" and "17", which are no names of members of a row.
+// Returns true for "1.png", "cat/1" and "17", which are not names of members of a row.
 bool IsNameOfSample(std::string_view name) {
   return name.find_first_of("./") != name.npos || name.find_first_not_of("0123456789") == name.npos;
 }
@@ -103,7 +103,7 @@ absl::Status ForEachEntry(std::string_view array,
                           absl::FunctionRef<absl::Status(std::string_view entry, uint64_t number)> each) {
   std::string_view rest = WithoutBlanks(array);
   const auto malformed = [](uint64_t behind) {
-    return absl::InvalidArgumentError(fmt::format("malformed JSON behind entry {} of the array", behind));
+    return absl::InvalidArgumentError(fmt::format("malformed JSON after entry {} of the array", behind));
   };
   if (!rest.starts_with('[')) return malformed(0);
   rest.remove_prefix(1);

@@ -21,7 +21,7 @@ bool IsPaddedNumber(std::string_view label) {
   return label.size() > 1 && label.front() == '0' && label.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// "3,5", "1,000" and "1.000,5": digits with commas, as people write numbers, or lists of them.
+// Returns true for "3,5", "1,000" and "1.000,5": digits with commas, as people write numbers, or lists of them.
 bool HasDecimalComma(std::string_view label) {
   if (label.starts_with('-') || label.starts_with('+')) label.remove_prefix(1);
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -126,7 +126,7 @@ absl::Status LabelKinds::Check() const {
       word_);
 }
 
-// Numbers alone, which may be floats.
+// Checks numbers alone, which may be floats.
 absl::Status LabelKinds::CheckFloats() const {
   const bool only_nan = nan_.count > 0 && whole_.count + odd_.count + padded_.count == 0;
   const Kind& wrong = only_nan ? nan_ : no_float_;

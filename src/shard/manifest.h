@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// How a manifest is written: a list of objects, one sample each, with their labels and further values.
+/// Says how a manifest is written: a list of objects, one sample each, with their labels and further values.
 enum class ManifestFormat : uint8_t {
   kCsv,   // a header, then a record for each object; cells between commas, semicolons or tabs (CsvDelimiterOf)
   kTsv,   // the same, always between tabs
@@ -20,10 +20,10 @@ enum class ManifestFormat : uint8_t {
           // "name" (SageMaker)
 };
 
-/// By the end of its name: .csv; .tsv; .jsonl, .ndjson, .manifest, .json.
+/// Finds the format by the end of its name: .csv; .tsv; .jsonl, .ndjson, .manifest, .json.
 std::optional<ManifestFormat> ManifestFormatOf(std::string_view name);
 
-/// A column, or the members of one name and type: kept once for all its values.
+/// Describes a column, or the members of one name and type: kept once for all its values.
 struct ManifestColumn {
   std::string name;
   std::string_view encoding;  // kInt, kFloat, kText or kJson of field_value.h
@@ -34,7 +34,7 @@ struct ManifestCell {
   std::string_view text;  // as it is written: ManifestValueText() makes it a value
 };
 
-/// Views into memory of the parser.
+/// Holds views into memory of the parser.
 struct ManifestRow {
   std::string_view path;                // as it is written
   uint64_t line = 0;                    // from 1
@@ -49,7 +49,7 @@ struct NanLabels {
   std::string first;  // as it is written
 };
 
-/// The properties of all rows together, known after the last row.
+/// Holds the properties of all rows together, known after the last row.
 struct Manifest {
   std::string prefix;                   // before all paths; "" unless the manifest names one (which comes first)
   std::string_view row_word = "line";   // what ManifestRow::line counts: "entry" of an array
@@ -60,26 +60,26 @@ struct Manifest {
   NanLabels nan_labels;                 // NaN among numbers (RowsName::kKeys): these rows have no label
 };
 
-/// False if the cell says that there is no value: N/A and other words of pandas among numbers.
+/// Returns false if the cell says that there is no value: N/A and other words of pandas among numbers.
 bool IsManifestValue(const ManifestColumn& column, std::string_view text);
 
-/// A cell of that column as the field's value.
+/// Returns a cell of that column as the field's value.
 std::string ManifestValueText(const ManifestColumn& column, std::string_view text);
 
-/// What the rows of a manifest name.
+/// Says what the rows of a manifest name.
 enum class RowsName : uint8_t {
   kObjects,  // each is a sample
   kKeys,     // of samples of a data set that is there already: a file of labels
 };
 
-/// The meaning of quotes in CSV and TSV.
+/// Says what quotes mean in CSV and TSV.
 enum class CsvQuotes : uint8_t {
   kUsual,  // kMarks, unless there is an index already that says otherwise
   kMarks,  // around cells
   kText,   // text, as with Python's csv.QUOTE_NONE
 };
 
-/// The columns (or members) of the path and of the label; "": by their usual names.
+/// Names the columns (or members) of the path and of the label; "": by their usual names.
 struct ManifestColumns {
   std::string path;  // or of the key
   std::string label;
@@ -87,27 +87,36 @@ struct ManifestColumns {
   CsvQuotes quotes = CsvQuotes::kUsual;
 };
 
-/// Whether the label is a whole number as it is usually written.
+/// Returns whether the label is a whole number as it is usually written.
 bool IsWholeNumber(std::string_view label);
 
 using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const ManifestRow&)>;
 
-/// Reads a manifest, and hands each row to the sink, whose error ends it. The column (or member) of the path is the
-/// first that there is of: path, file, filename, file_name, filepath, file_path, key, image, image_path, uri, url,
-/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters); unless `columns` names
-/// them. If JSON has no such member, it is SageMaker's label attribute: the one member X beside an object X-metadata
-/// that is a class; it is a value, too. The values of a column are int if all of them are whole numbers as they are
-/// usually written, float if all are numbers (also NaN and inf), else text; JSON has types of its own, and what is
-/// neither number nor text is JSON. Empty cells (of CSV: those of blanks, too) and null are no values. N/A and the like
-/// (IsManifestValue) are none among numbers. Lines of CSV whose cells are all empty are no rows.
-/// A JSON object with COCO's lists of images and annotations is read as coco.h says.
-/// If rows name keys, the column of the key is the first that there is of: key, __key__, id, image_id, sample, and then
-/// those above. Labels may be floats then, and NaN among numbers is no label.
+/// Reads a manifest, and hands each row to the sink, whose error ends it. `columns` may name the columns (or members)
+/// of the path and of the label. Otherwise they are found by name:
+///   - the path is the first of: path, file, filename, file_name, filepath, file_path, key, image, image_path, uri,
+///     url, source-ref, s3_uri;
+///   - the label is the first of: cls, label, class (whatever the case of letters).
 ///
-/// InvalidArgument, with line and column: what is malformed or no UTF-8 (but paths), and what has no path; labels that
-/// are neither whole numbers nor texts (1.5, 007), labels of which some are numbers and others texts, and columns that
-/// differ from the label's in the case of letters only, rows whose label attributes are not the same ones, and
-/// `columns` that there are not.
+/// If JSON has no such member, the label is SageMaker's label attribute. That is the one member X beside an object
+/// X-metadata that is a class; it is a value, too.
+///
+/// The values of a column are int if all of them are whole numbers as they are usually written. They are float if all
+/// are numbers (also NaN and inf), else text. JSON has types of its own, and a value that is neither number nor text is
+/// JSON. Empty cells (in CSV also those of blanks) and null are not values. N/A and the like (IsManifestValue) are not
+/// values among numbers. Lines of CSV whose cells are all empty are not rows. A JSON object with COCO's lists of images
+/// and annotations is read as coco.h says.
+///
+/// If rows name keys, the column of the key is the first that there is of: key, __key__, id, image_id, sample, and then
+/// those above. Labels may be floats then, and NaN among numbers is not a label.
+///
+/// Returns InvalidArgument, with line and column, for:
+///   - malformed text, or text that is not UTF-8 (except paths), and a row without a path;
+///   - labels that are neither whole numbers nor texts (1.5, 007);
+///   - labels of which some are numbers and others texts;
+///   - columns that differ from the label's in the case of letters only;
+///   - rows whose label attributes are not the same ones;
+///   - `columns` that do not exist.
 absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, const ManifestColumns& columns,
                                        ManifestSink each);
 

@@ -17,7 +17,7 @@ constexpr std::string_view kPathNames[] = {"path",      "file",       "filename"
 constexpr std::string_view kKeyNames[] = {"key", "__key__", "id", "image_id", "sample"};
 constexpr std::string_view kLabelNames[] = {"cls", "label", "class"};
 
-// The first of `wanted` that there is among `names`.
+// Returns the first of `wanted` that there is among `names`.
 template <size_t N>
 std::optional<size_t> FirstOf(const std::string_view (&wanted)[N], const std::vector<std::string>& names) {
   for (const std::string_view name : wanted) {
@@ -28,8 +28,8 @@ std::optional<size_t> FirstOf(const std::string_view (&wanted)[N], const std::ve
   return std::nullopt;
 }
 
-// The place of the column of that name, or of the first of `usual`. nullopt if there is none of these; what is named
-// must be there.
+// Returns the place of the column of that name, or of the first of `usual`. Returns nullopt if there is none of these;
+// a column that is named must be there.
 template <size_t N>
 absl::StatusOr<std::optional<size_t>> FindColumn(const std::string& named, const std::string_view (&usual)[N],
                                                  const std::vector<std::string>& names) {

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// A manifest and its rows.
+/// Holds a manifest and its rows.
 struct Parsed {
   absl::StatusOr<Manifest> manifest;
   std::vector<std::string> rows;
@@ -114,7 +114,7 @@ TEST(Manifest, JsonLines) {
       ElementsAre("1 s3://b/1.jpg is cat meta={\"b\":[1,2.5]}:json ok=true:json",
                   "3 2.jpg is dog f=0.5:float n=-7:int t=é:text"));
   EXPECT_THAT(JsonOf(R"({"path": "1.jpg", "labels": [1, 0]})"), ElementsAre("1 1.jpg labels=[1,0]:json"));
-  // As Python writes them; a text that says the same stays.
+  // Python writes them like this; a text that says the same stays.
   EXPECT_THAT(JsonOf(R"({"path": "NaN.jpg", "a": NaN, "b": -Infinity, "c": Infinity, "t": "\"NaN"})"),
               ElementsAre("1 NaN.jpg t=\"NaN:text"));
 }
@@ -169,7 +169,7 @@ TEST(Manifest, AnnotationsOfCocoThatAreWrong) {
       {R"({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1,]})", "malformed JSON"},
   };
   for (const auto& [text, why] : cases) EXPECT_THAT(JsonOf(text), ElementsAre(HasSubstr(why))) << text;
-  // Lines whose members are called so, and none of COCO's files.
+  // These are lines whose members are called so, and not one of COCO's files.
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"images\": 3, \"annotations\": [{\"x\": 1}]}\n"),
               ElementsAre("1 a.jpg annotations=[{\"x\":1}]:json images=3:int"));
 }
@@ -219,7 +219,7 @@ TEST(Manifest, ArrayOfSageMaker) {
     EXPECT_THAT(JsonOf(bad), ElementsAre(HasSubstr("prefix"))) << bad;
   for (const char* bad : {"1", "\"\"", "{}", "[]", "null"}) {
     EXPECT_THAT(JsonOf(fmt::format("[{{\"prefix\": \"s3://b/\"}}, \"x.jpg\", {}]", bad)),
-                ElementsAre(HasSubstr("entry 2 is no name")))
+                ElementsAre(HasSubstr("entry 2 is not the name")))
         << bad;
   }
   for (const char* bad : {"", "]]", ",]", "\xff\"]"}) {
@@ -299,9 +299,9 @@ TEST(Manifest, NumbersThatAreNoClassesAreRefused) {
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"cls\": \"1\"}\n{\"path\": \"a.jpg\", \"cls\": \"2.0\"}"),
               ElementsAre(HasSubstr("line 2: the label '2.0'")));
   for (const char* odd : {"1.5", "[1]", "{}"}) {
-    EXPECT_THAT(
-        JsonOf(fmt::format("{{\"path\": \"a.jpg\", \"cls\": 1}}\n{{\"path\": \"a.jpg\", \"cls\": {}}}", odd)),
-        ElementsAre(HasSubstr("line 2: the label 'cls' is neither text nor a whole number; if it is no class, rename")))
+    EXPECT_THAT(JsonOf(fmt::format("{{\"path\": \"a.jpg\", \"cls\": 1}}\n{{\"path\": \"a.jpg\", \"cls\": {}}}", odd)),
+                ElementsAre(HasSubstr(
+                    "line 2: the label 'cls' is neither text nor a whole number; if it is not a class, rename")))
         << odd;
   }
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"cls\": null}"), ElementsAre("1 a.jpg"));

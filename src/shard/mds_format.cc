@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kVersion = 2;
 constexpr size_t kMaxMdsHashes = 64;  // of a shard
 
-// The member of an object, or null.
+// Returns the member of an object, or null.
 const Json& Member(const Json& object, const char* name) {
   static const Json kNull;
   const auto found = object.is_object() ? object.find(name) : object.end();
@@ -28,7 +28,8 @@ const Json& Member(const Json& object, const char* name) {
 }
 
 absl::Status CheckFormat(const Json& json, std::string_view what) {
-  if (json.is_discarded() || !json.is_object()) return absl::DataLossError(fmt::format("{} is no JSON object", what));
+  if (json.is_discarded() || !json.is_object())
+    return absl::DataLossError(fmt::format("{} is not a JSON object", what));
   const Json& version = Member(json, "version");
   if (!version.is_number_unsigned() || version != kVersion) {
     return absl::InvalidArgumentError(
@@ -56,10 +57,10 @@ absl::StatusOr<MdsColumn> ParseColumn(const Json& name, const Json& mds_encoding
 absl::Status ParseMdsHashes(const Json& hashes, MdsShardEntry* entry) {
   if (hashes.is_null()) return absl::OkStatus();
   if (!hashes.is_object() || hashes.size() > kMaxMdsHashes)
-    return absl::DataLossError(fmt::format("the hashes of its shard {} are no such list", BriefName(entry->name)));
+    return absl::DataLossError(fmt::format("the hashes of its shard {} are not such a list", BriefName(entry->name)));
   for (const auto& [name, digits] : hashes.items()) {
     if (!digits.is_string())
-      return absl::DataLossError(fmt::format("a hash of its shard {} is no text", BriefName(entry->name)));
+      return absl::DataLossError(fmt::format("a hash of its shard {} is not a text", BriefName(entry->name)));
     entry->hashes.emplace_back(name, digits.get_ref<const std::string&>());
   }
   return absl::OkStatus();

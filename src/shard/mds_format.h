@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "shard/number_type.h"
 
-/// MDS of MosaicML Streaming, version 2. A shard is u32 n; u32 offset[n + 1] from its start; the columns as JSON; n
+/// MDS of MosaicML Streaming has version 2. A shard is u32 n; u32 offset[n + 1] from its start; the columns as JSON; n
 /// samples. A sample is a u32 size for each column without a fixed one, then the values of all columns. `index.json`
 /// beside the shards lists them.
 
@@ -25,7 +25,7 @@ inline constexpr uint64_t kMaxMdsSamples = uint64_t{1} << 24;        // of a sha
 /// Lists the shards beside it.
 inline constexpr std::string_view kMdsIndexName = "index.json";
 
-/// The column that holds a sample's key.
+/// This column holds a sample's key.
 inline constexpr std::string_view kKeyColumn = "__key__";
 
 struct MdsColumn {
@@ -36,28 +36,28 @@ struct MdsColumn {
   friend bool operator==(const MdsColumn&, const MdsColumn&) = default;
 };
 
-/// How a value of MDS's encoding becomes one of field_value.h. InvalidArgument for encodings that are refused: `pkl`,
-/// which runs code when it is read, and unknown ones.
+/// Returns how a value of MDS's encoding becomes one of field_value.h. Returns InvalidArgument for encodings that are
+/// refused: `pkl`, which runs code when it is read, and unknown ones.
 absl::StatusOr<std::string> EncodingOfMds(std::string_view mds_encoding);
 
-/// How an array in MDS names the type of its values: their size in bits, plus 0 for unsigned, 1 for signed, 2 for
-/// floats.
+/// Returns the code by which an array in MDS names the type of its values: their size in bits, plus 0 for unsigned, 1
+/// for signed, 2 for floats.
 uint8_t MdsTypeCode(NumberType type);
 std::optional<NumberType> ParseMdsTypeCode(uint8_t code);
 
-/// The columns in the JSON of a shard. DataLoss if it is not valid, InvalidArgument if it is of another version or has
-/// no columns, too many, or two of one name.
+/// Returns the columns in the JSON of a shard. Returns DataLoss if it is not valid, InvalidArgument if it is of another
+/// version or has no columns, too many, or two of one name.
 absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json);
 
-/// An entry of index.json.
+/// This is an entry of index.json.
 struct MdsShardEntry {
   std::string name;    // of the object beside it, when it is not compressed
-  uint64_t bytes = 0;  // likewise
+  uint64_t bytes = 0;  // of that object
   uint64_t samples = 0;
-  std::vector<std::pair<std::string, std::string>> hashes = {};  // names and hexadecimal digits, likewise
+  std::vector<std::pair<std::string, std::string>> hashes = {};  // names and hexadecimal digits, of that object
 };
 
-/// The shards in an index.json. DataLoss or InvalidArgument as above.
+/// Returns the shards in an index.json. Returns DataLoss or InvalidArgument as above.
 absl::StatusOr<std::vector<MdsShardEntry>> ParseMdsIndex(std::string_view json);
 
 }  // namespace millrace

@@ -6,8 +6,8 @@
 #include "shard/mds_scanner.h"
 #include "shard/testing/scan.h"
 
-// The input is a shard, after one byte that sets the size of the chunks; when it is odd, offsets are repaired first, so
-// that they ascend and end with the shard: a fuzzer hardly finds such.
+// The input is a shard, after one byte that sets the size of the chunks. When it is odd, offsets are repaired first, so
+// that they ascend and end with the shard. A fuzzer hardly finds such offsets.
 
 namespace {
 

@@ -79,7 +79,7 @@ absl::Status MdsScanner::ReadOffsets(ByteSpan bytes) {
   std::memcpy(offsets_.data(), bytes.data(), bytes.size());
   const uint64_t end = kNumberBytes + bytes.size();
   if (offsets_.front() < end || offsets_.front() - end > kMaxMdsColumnsBytes) {
-    return absl::DataLossError(fmt::format("offset {}: the first sample cannot begin at {}; this is no MDS shard",
+    return absl::DataLossError(fmt::format("offset {}: the first sample cannot begin at {}; this is not an MDS shard",
                                            kNumberBytes, offsets_.front()));
   }
   for (uint64_t i = 0; i < samples_; ++i) {

@@ -18,15 +18,15 @@ class MdsScanner final : public ShardScanner {
   absl::Status Finish(ShardSink sink) override;
   uint64_t held_bytes() const override { return bytes_.memory_bytes() + offsets_.capacity() * sizeof(uint32_t); }
 
-  /// In place of Feed: the first bytes of the shard. False if its head, which ends with the columns, is longer. Errors
-  /// are those of Feed.
+  /// Takes the first bytes of the shard in place of Feed. Returns false if its head, which ends with the columns, is
+  /// longer. Errors are those of Feed.
   absl::StatusOr<bool> FeedHead(ByteSpan first_bytes);
-  /// After FeedHead: whether a sample has a `cls`, and how many there are.
+  /// After FeedHead, these return whether a sample has a `cls`, and how many there are.
   bool has_class() const;
   uint64_t samples() const { return samples_; }
-  /// The samples of a shard of that size, by its head alone, without CRCs and labels; may be called again.
-  /// InvalidArgument if the head does not tell where the values lie: several columns are of no fixed size, or samples
-  /// have keys. DataLoss if it does not fit the size.
+  /// Finds the samples of a shard of that size, by its head alone, without CRCs and labels; may be called again.
+  /// Returns InvalidArgument if the head does not say where the values are: several columns are of no fixed size, or
+  /// samples have keys. Returns DataLoss if it does not fit the size.
   absl::Status Outline(uint64_t shard_bytes, ShardSink sink);
 
  private:

@@ -51,7 +51,7 @@ std::string TextOf(const ShardSample& sample) {
   return text;
 }
 
-/// The samples by the head alone, or why not.
+/// Returns the samples by the head alone, or the error.
 std::vector<std::string> OutlineOf(const std::string& shard, size_t head_bytes, uint64_t shard_bytes) {
   MdsScanner scanner;
   const absl::StatusOr<bool> whole = scanner.FeedHead(AsBytes(shard).first(head_bytes));
@@ -162,7 +162,7 @@ TEST(MdsScanner, Columns) {
   EXPECT_THAT(with(R"(["a"])", R"(["str"])", "[-1]"), HasSubstr("lacks"));
   EXPECT_THAT(with(R"([1])", R"(["str"])", "[1]"), HasSubstr("lacks"));
   EXPECT_THAT(with(R"(["a"])", R"(["str"])", "[99999999999]"), HasSubstr("values of 99999999999 bytes"));
-  EXPECT_THAT(Scan(Shard("no json", {})).ToString(), HasSubstr("is no JSON object"));
+  EXPECT_THAT(Scan(Shard("no json", {})).ToString(), HasSubstr("is not a JSON object"));
   EXPECT_THAT(Scan(Shard(R"({"version": 3})", {})).ToString(), HasSubstr("is of version 3"));
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   EXPECT_THAT(Scan(Shard(R"({"version": )" + deep + "}", {})).ToString(), HasSubstr("is of version array"));

@@ -32,7 +32,7 @@ Json Description(std::span<const MdsColumn> columns) {
   return json;
 }
 
-// u8 type, u8 axes << 2 | log2 of an axis' bytes, the axes, the values.
+// The result is u8 type, u8 axes << 2 | log2 of an axis' bytes, the axes, the values.
 std::optional<std::string> EncodeArray(ByteSpan npy) {
   constexpr size_t kMaxMdsAxes = 63;
   const std::optional<NpyArray> array = ParseNpy(npy);
@@ -46,7 +46,7 @@ std::optional<std::string> EncodeArray(ByteSpan npy) {
   return out.append(AsText(array->values));
 }
 
-// A value as its column stores it; nothing when it does not fit.
+// Returns a value as its column stores it; nullopt when it does not fit.
 std::optional<std::string> Encode(const MdsColumn& column, ByteSpan value) {
   std::string out;
   if (column.encoding == "int") {
@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> colum
   }
   for (const MdsColumn& column : columns) {
     if (FirstNotUtf8(column.name) < column.name.size())
-      return absl::InvalidArgumentError("the name of a field is no UTF-8, which MDS cannot hold");
+      return absl::InvalidArgumentError("the name of a field is not UTF-8, which MDS cannot hold");
   }
   columns.push_back({.name = std::string(kKeyColumn), .encoding = "str", .fixed_size = 0});
   std::sort(columns.begin(), columns.end(), [](const MdsColumn& a, const MdsColumn& b) { return a.name < b.name; });

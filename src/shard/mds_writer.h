@@ -11,33 +11,34 @@
 #include "shard/field_value.h"
 #include "shard/mds_format.h"
 
-/// MDS shards and their index.json. Pure: the same input gives the same bytes.
+/// Writes MDS shards and their index.json. Pure: the same input gives the same bytes.
 
 namespace millrace {
 
-/// The column for values of that type: int as `int`, float as `float64`, text as `str`, JSON as `json`, arrays as
-/// `ndarray`, bytes as `image` (if they are known to be a JPEG or PNG file) or `bytes`.
+/// Returns the column for values of that type. They become int as `int`, float as `float64`, text as `str`, JSON as
+/// `json`, arrays as `ndarray`. Bytes become `image` (if they are known to be a JPEG or PNG file) or `bytes`.
 MdsColumn MdsColumnFor(std::string_view name, FieldType type, std::string_view image);
 
-/// All columns of samples with these: sorted by name, with the key in `__key__`. InvalidArgument for names that are not
-/// UTF-8, that come twice, or that are `__key__`, and for too many of them.
+/// Returns all columns of samples with these: sorted by name, with the key in `__key__`. Returns InvalidArgument for
+/// names that are not UTF-8, that come twice, or that are `__key__`, and for too many of them.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> columns);
 
-/// The columns for samples like this one; images are recognised by their first bytes.
+/// Returns the columns for samples like this one; images are recognised by their first bytes.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields);
 
-/// Whether a value fits that column.
+/// Returns whether a value fits that column.
 bool MdsColumnHolds(const MdsColumn& column, ByteSpan value);
 
-/// One shard, which is held in memory, since its beginning tells where every sample lies. Not thread-safe.
+/// Writes one shard, which is held in memory, since its beginning says where every sample is. Not thread-safe.
 class MdsShardWriter {
  public:
   /// `columns` are those of MdsColumnsFor.
   explicit MdsShardWriter(std::vector<MdsColumn> columns);
 
-  /// InvalidArgument, with the key, when the fields are not those of the columns, a value does not fit its column (an
-  /// integer of more than 64 bits, an array without values), or the shard would exceed kMaxMdsShardBytes or
-  /// kMaxMdsSamples; the shard is then as it was.
+  /// Returns InvalidArgument, with the key, in three cases; the shard is then as it was:
+  ///   - the fields are not those of the columns;
+  ///   - a value does not fit its column (an integer of more than 64 bits, an array without values);
+  ///   - the shard would exceed kMaxMdsShardBytes or kMaxMdsSamples.
   absl::Status Add(std::string_view key, std::span<const ValueField> fields);
 
   uint64_t samples() const { return ends_.size(); }
@@ -56,7 +57,7 @@ class MdsShardWriter {
   std::vector<uint64_t> ends_;  // of the samples, in data_
 };
 
-/// The index.json of shards that all have these columns.
+/// Returns the index.json of shards that all have these columns.
 std::string MdsIndexJson(std::span<const MdsColumn> columns, std::span<const MdsShardEntry> shards);
 
 }  // namespace millrace

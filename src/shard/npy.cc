@@ -28,7 +28,7 @@ bool Skip(std::string_view* from, std::string_view text) {
   return true;
 }
 
-// What stands before `end`, which is taken off as well.
+// Returns the text before `end`, which is taken off as well.
 std::optional<std::string_view> Until(std::string_view* from, std::string_view end) {
   const size_t at = from->find(end);
   if (at == std::string_view::npos) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<NumberType> ParseDescr(std::string_view descr) {
   return type && NpyDescr(*type) == descr ? type : std::nullopt;
 }
 
-// From the file, for a message.
+// Quotes text from the file, for a message.
 std::string Quoted(std::string_view text) {
   std::string quoted(text.substr(0, 100));
   std::replace_if(
@@ -141,8 +141,8 @@ std::optional<NpyArray> ParseNpy(ByteSpan file) {
 
 namespace {
 
-// The text behind "'name':" in the dictionary, whose order is descr, fortran_order, shape, without spaces before it.
-// "" if it is not there. Fields of records, which stand in descr, may have such names, too.
+// Returns the text after "'name':" in the dictionary, whose order is descr, fortran_order, shape, without spaces before
+// it. Returns "" if it is not there. Fields of records, which are in descr, may have such names, too.
 std::string_view NpyMember(std::string_view dict, std::string_view name) {
   const std::string quoted = fmt::format("'{}'", name);
   const size_t at = name == "descr" ? dict.find(quoted) : dict.rfind(quoted);
@@ -152,7 +152,8 @@ std::string_view NpyMember(std::string_view dict, std::string_view name) {
   return rest;
 }
 
-// The bytes of a value of a type such as "<f4", "|b1", ">c16" or "<U7". Nothing if it is not understood.
+// Returns the bytes of a value of a type such as "<f4", "|b1", ">c16" or "<U7". Returns nullopt if it is not
+// understood.
 std::optional<uint64_t> BytesOfDescr(std::string_view descr) {
   if (!descr.empty() && std::string_view("<>|=").find(descr.front()) != std::string_view::npos) descr.remove_prefix(1);
   if (descr.size() < 2) return std::nullopt;

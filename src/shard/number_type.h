@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A type of number as it is stored, little-endian.
+/// Describes a type of number as it is stored, little-endian.
 struct NumberType {
   enum class Kind : uint8_t { kSigned, kUnsigned, kFloat };
   Kind kind = Kind::kSigned;
@@ -18,23 +18,23 @@ struct NumberType {
   friend bool operator==(const NumberType&, const NumberType&) = default;
 };
 
-/// By its short name: "i1" "i2" "i4" "i8" "u1" "u2" "u4" "u8" "f2" "f4" "f8".
+/// Parses the short name: "i1" "i2" "i4" "i8" "u1" "u2" "u4" "u8" "f2" "f4" "f8".
 std::optional<NumberType> ParseNumberType(std::string_view name);
 
-/// By NumPy's long name: "int8", "uint64", "float16" and so on.
+/// Parses NumPy's long name: "int8", "uint64", "float16" and so on.
 std::optional<NumberType> ParseNumpyName(std::string_view name);
 
 std::string NumpyName(NumberType type);
 
-/// As .npy files name it: "<i4", "|u1".
+/// Returns the name in .npy files: "<i4", "|u1".
 std::string NpyDescr(NumberType type);
 
-/// The number at `bytes`, which has type.size bytes, in decimal, as short as it can be read back.
+/// Returns the number at `bytes`, which has type.size bytes, in decimal, as short as it can be read back.
 std::string ToDecimal(NumberType type, const std::byte* bytes);
 std::string ToDecimal(float value);
 std::string ToDecimal(double value);
 
-/// A half-precision number.
+/// Converts a half-precision number.
 float HalfToFloat(uint16_t half);
 
 }  // namespace millrace

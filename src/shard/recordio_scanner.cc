@@ -110,7 +110,7 @@ absl::Status RecordIoScanner::ReadPart(uint64_t offset, ByteSpan data, ShardSink
 absl::Status RecordIoScanner::CheckInnerPart(uint64_t offset, ByteSpan data) const {
   if (part_ != static_cast<uint32_t>(RecordIoPart::kLast) && data.size() % kRecordIoAlignment != 0) {
     return absl::DataLossError(
-        fmt::format("offset {}: {} of a RecordIO record has {} bytes, which is no multiple of {}", offset,
+        fmt::format("offset {}: {} of a RecordIO record has {} bytes, which is not a multiple of {}", offset,
                     NameOf(part_), data.size(), kRecordIoAlignment));
   }
   if (HoldsMagic(data)) {
@@ -128,13 +128,13 @@ absl::Status RecordIoScanner::EmitJoined(ShardSink sink) {
   return Emit(AsBytes(joined_), sink);
 }
 
-// Where in the stored bytes a byte of the data lies.
+// Returns the place of a byte of the data in the stored bytes.
 uint64_t RecordIoScanner::Stored(uint64_t offset) const {
   const auto heads = std::upper_bound(splits_.begin(), splits_.end(), offset) - splits_.begin();
   return offset + static_cast<uint64_t>(heads) * (kRecordIoHeadBytes - kRecordIoAlignment);
 }
 
-// The bytes of the data from `begin` to `end`.
+// Adds the bytes of the data from `begin` to `end`.
 void RecordIoScanner::AddField(std::string_view name, uint64_t begin, uint64_t end, std::string_view encoding) {
   ShardField& field = sample_.fields.emplace_back();
   const uint64_t stored = Stored(begin);

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// How many labels follow MXNet's header at the start of a record's data, 0 for the one within it; nothing when there
-/// is no such header.
+/// Returns how many labels follow MXNet's header at the start of a record's data, 0 for the one within it; nullopt when
+/// there is no such header.
 std::optional<uint32_t> CountIrLabels(ByteSpan record);
 
 /// RecordIO of dmlc and MXNet: every record is a sample, also one in several parts. With MXNet's header in front, its
@@ -19,7 +19,7 @@ std::optional<uint32_t> CountIrLabels(ByteSpan record);
 /// field. Fields of bytes are called `jpg`, `png` or `npy` by how they begin, else `bin`. Memory: a record that comes
 /// in several chunks or parts.
 ///
-/// RecordIO does not tell whether records have MXNet's header. A record has it if its first number says how many labels
+/// RecordIO does not say whether records have MXNet's header. A record has it if its first number says how many labels
 /// follow and that many fit, and the label is a number (0 where there are several).
 class RecordIoScanner final : public ShardScanner {
  public:

@@ -57,7 +57,7 @@ TEST(RecordIoScanner, RecordsWithAndWithoutHeader) {
   EXPECT_EQ(DescribeRecords(Part(0, Header(0, 3))), "[3] cls(f4)=3 bin()=;");
   EXPECT_EQ(DescribeRecords(Part(0, Header(1, 0) + std::string("\0\0\0\x40", 4) + "x")), "[2] cls(f4)=2 bin()=x;");
   EXPECT_EQ(DescribeRecords(Part(0, Header(2, 0) + "12345678" + "x")), "[] labels(f4s)=array bin()=x;");
-  // No header: more labels than fit, a label beside several, one that is no number.
+  // These are not headers: more labels than fit, a label beside several, one that is not a number.
   EXPECT_THAT(DescribeRecords(Part(0, Header(3, 0) + "12345678x")), HasSubstr("[] bin()="));
   EXPECT_THAT(DescribeRecords(Part(0, Header(1, 2) + "12345678x")), HasSubstr("[] bin()="));
   EXPECT_THAT(DescribeRecords(Part(0, Header(0, std::numeric_limits<float>::infinity()) + "x")),
@@ -70,7 +70,7 @@ TEST(RecordIoScanner, RecordsInParts) {
   EXPECT_EQ(DescribeRecords(Part(1, "abcd") + Part(2, "") + Part(3, "xyz")),
             "[] bin(recordio:)=abcd" + magic + magic + "xyz;");
   EXPECT_EQ(DescribeRecords(Part(1, "") + Part(3, "")), "[] bin()=" + magic + ";");
-  // The split lies in front of the image, in its header, at its end.
+  // The split is in front of the image, in its header, at its end.
   EXPECT_EQ(DescribeRecords(Part(1, Header(0, 3)) + Part(3, "x")), "[3] cls(f4)=3 bin(recordio:)=" + magic + "x;");
   const std::string header = Header(0, 3);
   EXPECT_EQ(DescribeRecords(Part(1, header.substr(0, 8)) + Part(3, header.substr(12) + "abcd")),
@@ -84,7 +84,7 @@ TEST(RecordIoScanner, Damage) {
   EXPECT_THAT(DescribeRecords(Part(1, "abcd") + Part(0, "x")), HasSubstr("offset 12: a whole record"));
   EXPECT_THAT(DescribeRecords(Part(1, "abcd") + Part(1, "x")), HasSubstr("offset 12: the first part"));
   EXPECT_THAT(DescribeRecords(Part(4, "abcd")), HasSubstr("unknown kind 4"));
-  EXPECT_THAT(DescribeRecords(Part(1, "abc") + Part(3, "x")), HasSubstr("no multiple of 4"));
+  EXPECT_THAT(DescribeRecords(Part(1, "abc") + Part(3, "x")), HasSubstr("not a multiple of 4"));
   EXPECT_THAT(DescribeRecords(Part(1, Part(0, "")) + Part(3, "x")), HasSubstr("holds the magic number"));
   EXPECT_THAT(DescribeRecords(Part(1, "abcd")), HasSubstr("truncated"));
   const std::string shard = Part(0, "abcdef") + Part(1, "abcd") + Part(2, "efgh") + Part(3, "xyz");

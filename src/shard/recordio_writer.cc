@@ -40,7 +40,7 @@ absl::Status AppendPart(std::string& out, RecordIoPart part, ByteSpan data) {
   return absl::OkStatus();
 }
 
-// The label, if a float of 32 bits holds it.
+// Returns the label, if a float of 32 bits holds it.
 std::optional<float> ParseClass(ByteSpan value) {
   const std::string_view text = AsText(value);
   const std::optional<float> number = ParseNumber<float>(text);
@@ -88,13 +88,13 @@ absl::Status AppendMxnetSample(std::string& out, std::string_view key, uint64_t 
     }
   } else if (label->name == kClassField) {
     const std::optional<float> one = ParseClass(label->value);
-    if (!one) return Refused(key, "its field 'cls' is no number that a float of 32 bits holds");
+    if (!one) return Refused(key, "its field 'cls' is not a number that a float of 32 bits holds");
     AppendHeader(out, 0, *one, number);
   } else {
     const std::optional<NpyArray> labels = ParseNpy(label->value);
     const bool fits = labels && labels->type == NumberType{.kind = NumberType::Kind::kFloat, .size = 4} &&
                       labels->shape.size() == 1 && labels->shape.front() > 1 && labels->shape.front() <= UINT32_MAX;
-    if (!fits) return Refused(key, "its field 'labels' is no array of several float32");
+    if (!fits) return Refused(key, "its field 'labels' is not an array of several float32");
     AppendHeader(out, static_cast<uint32_t>(labels->shape.front()), 0, number);
     out.append(AsText(labels->values));
   }

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "shard/field_value.h"
 
-/// RecordIO of dmlc and MXNet, record by record. Pure: the same input gives the same bytes.
+/// Writes RecordIO of dmlc and MXNet, record by record. Pure: the same input gives the same bytes.
 
 namespace millrace {
 
@@ -17,7 +17,7 @@ namespace millrace {
 /// kMaxRecordBytes, or a part would be too long.
 absl::Status AppendRecordIo(std::string& out, ByteSpan data);
 
-/// Whether a value of the field `cls` can be a record's label: a number that a float of 32 bits holds.
+/// Returns whether a value of the field `cls` can be a record's label: a number that a float of 32 bits holds.
 bool IsRecordIoLabel(ByteSpan value);
 
 /// Appends the data of a sample, for a record: MXNet's header with the label from the field `cls` or the labels from

@@ -29,7 +29,7 @@ absl::Status Refused(const SampleShape& sample, std::string_view format, std::st
   return absl::InvalidArgumentError(fmt::format("sample '{}' cannot be written to {}: {}", sample.key, format, why));
 }
 
-// Of all values; nothing when no record can hold them.
+// Returns the bytes of all values; nullopt when no record can hold them.
 std::optional<uint64_t> ValuesBytes(const SampleShape& sample) {
   uint64_t bytes = 0;
   for (const FieldShape& field : sample.fields) {
@@ -65,7 +65,7 @@ class TfRecordEncoder final : public SampleGatherer {
       if (field.name == kKeyFeature)
         return Refused(sample, "TFRecord", fmt::format("its field '{}' would be taken for its key", field.name));
       if (FirstNotUtf8(field.name) < field.name.size())
-        return Refused(sample, "TFRecord", "the name of a field is no UTF-8");
+        return Refused(sample, "TFRecord", "the name of a field is not UTF-8");
       bytes += kFeatureBytes + field.name.size();
     }
     return bytes + *values;
@@ -102,10 +102,10 @@ class RecordIoEncoder final : public SampleGatherer {
     size_t labels = 0;
     for (const FieldShape& field : sample.fields) {
       if (field.name == kClassField && field.type != FieldType::kInt && field.type != FieldType::kFloat)
-        return Refused(sample, "RecordIO", "its field 'cls' is no number");
+        return Refused(sample, "RecordIO", "its field 'cls' is not a number");
       if (field.name == kClassField && field.value && !IsRecordIoLabel(AsBytes(*field.value))) {
         return Refused(sample, "RecordIO",
-                       fmt::format("its field 'cls' is {}, which is no number that a float of 32 bits holds; {}",
+                       fmt::format("its field 'cls' is {}, which is not a number that a float of 32 bits holds; {}",
                                    *field.value, kAnotherWay));
       }
       if (field.name == kLabelsField && field.is_empty_array)
@@ -166,25 +166,26 @@ class MdsEncoder final : public SampleGatherer {
 
   absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const override {
     if (!ValuesBytes(sample)) return Refused(sample, "MDS", kTooLarge);
-    if (FirstNotUtf8(sample.key) < sample.key.size()) return Refused(sample, "MDS", "its key is no UTF-8");
+    if (FirstNotUtf8(sample.key) < sample.key.size()) return Refused(sample, "MDS", "its key is not UTF-8");
     uint64_t bytes = 2 * sizeof(uint32_t) + sample.key.size();
     for (const FieldShape& field : sample.fields) {
       const MdsColumn wanted = MdsColumnFor(field.name, field.type, field.image);
       const auto column =
           std::find_if(columns_.begin(), columns_.end(), [&](const MdsColumn& c) { return c.name == field.name; });
       if (column == columns_.end()) {
-        return Refused(sample, "MDS",
-                       fmt::format("all samples have the same columns there, and its field '{0}' is not in the first "
-                                   "sample; name the fields that all have, and give one name to those that belong "
-                                   "together: --field jpg --field {1}=jpg",
-                                   field.name, field.NameInSource()));
+        return Refused(
+            sample, "MDS",
+            fmt::format("samples have the same columns there, and field '{0}' is not in the first sample; name "
+                        "the fields that all have, and give equivalent ones one name: --field jpg "
+                        "--field {1}=jpg",
+                        field.name, field.NameInSource()));
       }
       if (!Fits(*column, wanted)) {
         return Refused(
             sample, "MDS",
-            fmt::format("all samples have the same columns there, and its field '{0}' is \"{1}\" where the "
-                        "first sample has \"{2}\"; a name that says what it is makes all alike: --field {3}=jpg "
-                        "for images, --field {3}=data for bytes",
+            fmt::format("samples have the same columns there, and field '{0}' is \"{1}\" where the first has \"{2}\"; "
+                        "a name that says its type makes all alike: --field {3}=jpg for images, --field {3}=data for "
+                        "bytes",
                         field.name, wanted.encoding, column->encoding, field.NameInSource()));
       }
       if (field.is_empty_array) {

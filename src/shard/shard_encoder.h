@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-/// The shape of a sample before its bytes come: its fields in the order in which their values will come.
+/// Describes the shape of a sample before its bytes come: its fields in the order in which their values will come.
 struct FieldShape {
   std::string name;
   uint64_t length = 0;  // of the value (field_value.h)
@@ -48,45 +48,46 @@ class ShardEncoder {
   virtual ~ShardEncoder() = default;
 
   virtual DataKind kind() const = 0;
-  /// The memory of a sample or shard besides its shape: nothing, some copies of the sample, or these and two of
-  /// the shard.
+  /// Says which memory a sample or shard takes besides its shape: nothing, some copies of the sample, or these and two
+  /// of the shard.
   enum class Holds : uint8_t { kNothing, kSample, kShard };
   virtual Holds holds() const = 0;
-  /// Whether SampleBytes and OverheadBytes are just the bytes that will come out, and not about as many.
+  /// Returns whether SampleBytes and OverheadBytes are exactly the bytes that will come out, and not about as many.
   virtual bool IsExact() const = 0;
-  /// Whether readers find samples and fields under the names that they had.
+  /// Returns whether readers find samples and fields under the names that they had.
   virtual bool KeepsNames() const = 0;
-  /// Whether readers would take two samples with one key, one behind the other, for one.
+  /// Returns whether readers would take two samples with one key, one after the other, for one.
   virtual bool KeysTellSamplesApart() const = 0;
   /// No shard can be larger, or hold more samples.
   virtual uint64_t MaxShardBytes() const = 0;
   virtual uint64_t MaxShardSamples() const { return UINT64_MAX; }
 
-  /// Bytes that a sample takes in a shard. InvalidArgument if the format cannot hold the sample, as far as the shape
-  /// tells; BeginSample, Add and End report what only the values tell.
+  /// Returns the bytes that a sample takes in a shard. Returns InvalidArgument if the format cannot hold the sample, as
+  /// far as the shape shows. BeginSample, Add and End report errors that only the values show.
   virtual absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const = 0;
-  /// Bytes beside the samples, of a shard that holds that many.
+  /// Returns the bytes beside the samples, of a shard that holds that many.
   virtual uint64_t OverheadBytes(uint64_t samples) const = 0;
 
   virtual absl::Status Begin(Sink out) = 0;
   virtual absl::Status BeginSample(const SampleShape& sample, Sink out) = 0;
-  /// The next bytes of the sample's values, one field right behind the other. Internal if there are too many.
+  /// Adds the next bytes of the sample's values, one field right after the other. Returns Internal if there are too
+  /// many.
   virtual absl::Status Add(ByteSpan bytes, Sink out) = 0;
-  /// Internal if the last sample is not complete.
+  /// Returns Internal if the last sample is not complete.
   virtual absl::Status End(Sink out) = 0;
 
-  /// After End: the contents of the object that other programs expect beside the shard, under its name with
+  /// After End, returns the contents of the object that other programs expect beside the shard, under its name with
   /// kCompanionSuffix; "" for formats without one.
   virtual std::string Companion() const { return {}; }
 };
 
 inline constexpr std::string_view kCompanionSuffix = ".idx";
 
-/// The columns of MDS for samples like this one. InvalidArgument if MDS cannot hold the sample.
+/// Returns the columns of MDS for samples like this one. Returns InvalidArgument if MDS cannot hold the sample.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(const SampleShape& sample);
 
-/// An encoder for shards of that kind, neither kRawObjects nor kTokens, of a data set in which `first` is a sample;
-/// those of MDS must all have its fields. InvalidArgument when the format cannot hold it.
+/// Returns an encoder for shards of that kind, neither kRawObjects nor kTokens, of a data set in which `first` is a
+/// sample; those of MDS must all have its fields. Returns InvalidArgument when the format cannot hold it.
 absl::StatusOr<std::unique_ptr<ShardEncoder>> MakeShardEncoder(DataKind kind, const SampleShape& first);
 
 }  // namespace millrace

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// The output of all scanners of shards.
+/// All scanners of shards have this output.
 
 namespace millrace {
 

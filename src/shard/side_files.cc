@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// True if `end` is what programs that split files put behind the names of the pieces.
+// Returns true if `end` is an ending that programs that split files append to the names of the pieces.
 bool IsPieceNumber(std::string_view end) {
   if (!end.starts_with('.')) return false;
   end.remove_prefix(1);
@@ -56,7 +56,8 @@ std::string_view MisnamedShardAdvice(std::string_view key) {
 
 namespace {
 
-// "00000.tar.temp4711": a download of webdataset, with the number of its process, that was interrupted.
+// Returns true for "00000.tar.temp4711": a download of webdataset, with the number of its process, that was
+// interrupted.
 bool EndsAsTemporary(std::string_view name) {
   const size_t last = name.find_last_not_of("0123456789");
   return last != std::string_view::npos && name.substr(0, last + 1).ends_with(".temp");

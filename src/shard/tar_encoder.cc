@@ -75,7 +75,7 @@ absl::Status TarEncoder::BeginSample(const SampleShape& sample, Sink out) {
   return BeginField(out);
 }
 
-// Up to the next field that has bytes.
+// Continues to the next field that has bytes.
 absl::Status TarEncoder::BeginField(Sink out) {
   for (; field_ < sample_.fields.size(); ++field_) {
     const FieldShape& field = sample_.fields[field_];

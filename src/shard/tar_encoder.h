@@ -4,8 +4,8 @@
 
 namespace millrace {
 
-/// WebDataset shards: a global PAX header which says that keys are escaped (tar_key.h), then a member KEY.FIELD for
-/// each field, by tar_writer.h.
+/// Writes WebDataset shards: a global PAX header which says that keys are escaped (tar_key.h), then a member KEY.FIELD
+/// for each field, by tar_writer.h.
 class TarEncoder final : public ShardEncoder {
  public:
   DataKind kind() const override { return DataKind::kTar; }

@@ -114,7 +114,7 @@ TEST(TarEncoder, OnlyNamesThatAreReadBack) {
     EXPECT_TRUE(TarEncoder().SampleBytes({.key = key, .fields = {{.name = "left.png"}}}).ok()) << key;
 }
 
-// However a key looks, readers find it again.
+// Readers find any key again, however it looks.
 TEST(TarEncoder, KeysAreReadBack) {
   TarEncoder encoder;
   std::string out;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-/// Numbers of the tar format that reader and writer share.
+/// These are numbers of the tar format that reader and writer share.
 
 namespace millrace {
 
@@ -17,7 +17,7 @@ constexpr uint64_t TarPadded(uint64_t size) {
   return (size + kTarBlock - 1) / kTarBlock * kTarBlock;
 }
 
-/// Where a field lies in a header block.
+/// Says where a field is in a header block.
 struct TarFieldAt {
   size_t offset;
   size_t length;
@@ -37,8 +37,8 @@ inline constexpr TarFieldAt kTarPrefix{345, 155};
 
 inline constexpr std::string_view kUstarMagic{"ustar\0", 6};
 
-/// The comment of a global PAX header which says that EscapeTarKey made the keys of all members that follow. Other
-/// readers pass over comments; an own keyword would have GNU tar warn.
+/// This is the comment of a global PAX header which says that EscapeTarKey made the keys of all members that follow.
+/// Other readers pass over comments; an own keyword would have GNU tar warn.
 inline constexpr std::string_view kTarCommentKeyword = "comment";
 inline constexpr std::string_view kTarEscapedKeys = "millrace: %2E in a name is a dot of the key";
 

@@ -6,7 +6,7 @@
 #include "shard/tar_samples.h"
 
 // The input is a shard, after one byte that sets the size of the chunks. Checksums of headers are repaired first: a
-// fuzzer cannot guess them, and the code behind them must hold without their help.
+// fuzzer cannot guess them, and the code after them must hold without their help.
 
 namespace {
 
@@ -14,7 +14,7 @@ constexpr size_t kBlock = 512;
 
 void RepairChecksums(std::string& shard) {
   for (size_t at = 0; at + kBlock <= shard.size(); at += kBlock) {
-    // Only blocks that claim to be headers.
+    // Only blocks that claim to be headers are repaired.
     if (shard.compare(at + 257, 5, "ustar") != 0) continue;
     unsigned sum = 0;
     for (size_t i = 0; i < kBlock; ++i) {
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RepairChecksums(shard);
   uint64_t end = 0;
   const auto check = [&](const ShardSample& sample) {
-    // What comes out lies within the shard, in order, and has the checksum of its bytes.
+    // Each sample lies within the shard, in order, and has the checksum of its bytes.
     if (sample.fields.empty() || sample.span.offset < end || sample.span.end() > shard.size()) std::abort();
     end = sample.span.end();
     if (Crc32c(AsBytes(shard).subspan(sample.span.offset, sample.span.length)) != sample.crc32c) std::abort();

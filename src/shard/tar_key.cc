@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kDot = "2E";
 constexpr std::string_view kUnderscores = "5F_";  // at the beginning of a key
 
-// How many times "25" stands before `what` at the beginning of the text behind a "%"; npos if it is not there.
+// Returns how many times "25" precedes `what` at the beginning of the text after a "%"; npos if `what` is not there.
 size_t EscapesOf(std::string_view rest, std::string_view what) {
   size_t times = 0;
   for (; rest.starts_with("25"); rest.remove_prefix(2)) ++times;

@@ -22,7 +22,7 @@ bool MakesSample(const TarMember& member) {
   return member.regular && SplitSampleName(member.name).has_value();
 }
 
-// The member whose data follow the gap; none if the gap is not made of headers that end there.
+// Returns the member whose data follow the gap; nullopt if the gap is not made of headers that end there.
 std::optional<TarMember> MemberBehind(ByteSpan gap, bool* escaped) {
   TarReader reader;
   while (reader.position() < gap.size()) {
@@ -64,11 +64,11 @@ absl::Status TarOutliner::CheckPlace(const WdsMember& member) {
   const bool behind = member.offset % kTarBlock == 0 && member.offset >= end_ + kTarBlock;
   if (!behind) {
     return absl::DataLossError(
-        fmt::format("it says that '{}' lies at offset {}, where no file can begin", member.name, member.offset));
+        fmt::format("it says that '{}' is at offset {}, where no file can begin", member.name, member.offset));
   }
   if (member.offset - end_ > kMaxTarGapBytes) {
     return absl::InvalidArgumentError(
-        fmt::format("more than headers lie in front of '{}' at offset {}", member.name, member.offset));
+        fmt::format("more than headers are in front of '{}' at offset {}", member.name, member.offset));
   }
   if (end_ > 0) return absl::OkStatus();
   if (member.offset > shard_.head.size()) return absl::DataLossError("the shard is shorter than its headers");
@@ -145,7 +145,7 @@ bool FitsTarMember(ByteSpan gap, TarFieldName name, uint64_t size) {
   if (!member || !member->regular || member->size != size) return false;
   const std::optional<SampleName> found = SplitSampleName(member->name);
   if (!found || found->field != name.field) return false;
-  // The mark of escaped keys lies in front of the first file.
+  // The mark of escaped keys is in front of the first file.
   return found->key == name.key || UnescapeTarKey(found->key) == name.key;
 }
 

@@ -8,36 +8,36 @@
 #include "base/status.h"
 #include "shard/shard_sample.h"
 
-/// The samples of a tar shard, without its bytes: another program has noted where they lie. Pure.
+/// These functions find the samples of a tar shard, without its bytes: another program has noted where they are. Pure.
 
 namespace millrace {
 
-/// Headers lie between two files. If there is more, something else lies there.
+/// Headers are between two files. If there is more, something else is there.
 inline constexpr uint64_t kMaxTarGapBytes = 16 << 10;
 
-/// The parts of a shard that are read, besides the notes.
+/// Holds the parts of a shard that are read, besides the notes.
 struct TarEnds {
   uint64_t shard_bytes = 0;
   ByteSpan head;  // its first bytes: kMaxTarGapBytes, or all
-  ByteSpan tail;  // its last bytes, likewise
+  ByteSpan tail;  // its last bytes: kMaxTarGapBytes, or all
 };
 
-/// The samples of a shard by an index of wds2idx (wds_index.h), as TarSampleScanner finds them, but without CRCs and
-/// labels. May be called with a sink that takes nothing, to learn if the index fits. The headers before the first file
-/// and whatever follows the last one are verified. Those between others are not: see FitsTarMember.
+/// Finds the samples of a shard by an index of wds2idx (wds_index.h), as TarSampleScanner finds them, but without CRCs
+/// and labels. It may be called with a sink that takes nothing, to learn if the index fits. The headers before the
+/// first file and everything after the last one are verified. Those between others are not: see FitsTarMember.
 ///
-/// InvalidArgument if the index cannot be used, DataLoss if it is not one of this shard; the messages complete
+/// Returns InvalidArgument if the index cannot be used, DataLoss if it is not one of this shard; the messages complete
 /// "INDEX: ...".
 absl::Status OutlineTar(std::string_view wds_index, const TarEnds& shard, ShardSink sink);
 
-/// A file in a tar shard, as an index has it.
+/// Names a file in a tar shard, as an index has it.
 struct TarFieldName {
   std::string_view key;
   std::string_view field;
 };
 
-/// True if `gap` is right for the bytes in front of the data of a file. It ends with the header of the file, and holds
-/// no other file of a sample. The gap begins behind the data of the file before, and their padding.
+/// Returns true if `gap` is right for the bytes in front of the data of a file. It ends with the header of the file,
+/// and holds no other file of a sample. The gap begins after the data of the file before, and their padding.
 bool FitsTarMember(ByteSpan gap, TarFieldName name, uint64_t size);
 
 }  // namespace millrace

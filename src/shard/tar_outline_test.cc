@@ -46,7 +46,7 @@ std::vector<std::string> Texts(const testing::Scanned& scanned) {
   return texts;
 }
 
-/// Extended headers, a folder, files that make no samples, and a sample in two groups.
+/// The shard has extended headers, a folder, files that make no samples, and a sample in two groups.
 std::string Shard() {
   std::string shard = Pax({"comment=of the archive"}, 'g') + Member("set/", "", '5') + Member("./a/1.JPG", "first");
   shard += Member("./a/1.cls", "3") + Member("__meta__.json", "{}") + Pax({"mtime=1.5"}) + Member("a/2.jpg", "") +
@@ -99,7 +99,7 @@ TEST(TarOutline, AnIndexOfAnotherShardIsRefused) {
   const std::string shard = Shard();
   const std::string index = WdsIndexOf(shard);
   ASSERT_EQ(Refusal(index, shard), "taken");
-  // Another first file; more files; fewer; none of the archive's end; a shard that is cut.
+  // The shards differ: another first file; more files; fewer; none of the archive's end; a shard that is cut.
   EXPECT_THAT(Refusal(index, Member("z.jpg", "first") + shard), HasSubstr("the first file of the shard is not"));
   EXPECT_THAT(Refusal(index, shard.substr(0, shard.size() - 1024)), HasSubstr("no end of the archive"));
   const std::string longer = shard.substr(0, shard.size() - 1024) + Member("c.jpg", "more") + End();

@@ -27,8 +27,8 @@ std::string_view UntilNul(std::string_view field) {
   return field.substr(0, field.find('\0'));
 }
 
-// An octal number between optional spaces, ended by NUL, a space or the field's end; empty counts as 0. Or, in
-// GNU's way, a big-endian number marked by the first byte's top bit.
+// Parses an octal number between optional spaces, ended by NUL, a space or the field's end; empty counts as 0. Also
+// parses, in GNU's way, a big-endian number marked by the first byte's top bit.
 std::optional<uint64_t> ParseOctal(std::string_view field) {
   const auto first = static_cast<unsigned char>(field.front());
   uint64_t value = 0;
@@ -86,7 +86,7 @@ std::string_view CompressionOf(std::string_view bytes) {
   return {};
 }
 
-// `bytes`: the first ones of the object.
+// `bytes` are the first ones of the object.
 absl::Status CheckNotCompressed(std::string_view bytes) {
   const std::string_view compression = CompressionOf(bytes);
   if (compression.empty()) return absl::OkStatus();
@@ -152,7 +152,7 @@ absl::StatusOr<TarReader::Event> TarReader::Advance(ByteSpan bytes) {
   }
 }
 
-// kNeedBytes here means: no member yet, go on.
+// The result kNeedBytes means here: no member yet, continue.
 absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
   const std::string_view header = buffer_;
   if (AllZero(header)) return EndArchive();

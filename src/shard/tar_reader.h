@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A member of a tar archive and where its data lie.
+/// Describes a member of a tar archive and the place of its data.
 struct TarMember {
   std::string name;
   uint64_t data_offset = 0;  // of the archive
@@ -28,9 +28,9 @@ struct TarMember {
 ///
 /// Understands v7, ustar with prefix, GNU (long names, base-256 sizes) and PAX (x and g headers with path and
 /// size, and Millrace's comment on keys). Header checksums are verified. Sparse files are refused. The first block of
-/// zeros ends the archive. Archives that lie one behind the other (`cat a.tar b.tar`) are read as one, as by
+/// zeros ends the archive. Archives one after the other (`cat a.tar b.tar`) are read as one, as by
 /// `tar --ignore-zeros`; global PAX headers are those of one archive. Other bytes that are not zero after an end are
-/// DataLoss. An object without an end behind its last member counts as truncated, because nothing else would show it.
+/// DataLoss. An object without an end after its last member counts as truncated, because nothing else would show it.
 ///
 /// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well
 /// formed but not supported. After an error the reader must not be used. Memory: one header, and extended headers
@@ -39,17 +39,17 @@ class TarReader {
  public:
   enum class Event { kNeedBytes, kMember, kEnd };
 
-  /// Offset of the next byte that is needed; those before it are skipped.
+  /// Returns the offset of the next byte that is needed; those before it are skipped.
   uint64_t position() const { return position_; }
-  /// Bytes of memory for what has come of a header.
+  /// Returns the bytes of memory for the part of a header that has come.
   uint64_t held_bytes() const { return buffer_.capacity(); }
 
   absl::StatusOr<Event> Advance(ByteSpan bytes);
 
-  /// The latest member, until Advance is called again.
+  /// Returns the latest member, until Advance is called again.
   const TarMember& member() const { return member_; }
 
-  /// True if a global PAX header before the member says that its key was escaped (tar_key.h).
+  /// Returns true if a global PAX header before the member says that its key was escaped (tar_key.h).
   bool key_is_escaped() const { return global_.escaped_keys; }
 
   /// Checks that the archive was complete, given the size of the object that holds it.

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace testing;  // NOLINT: tar_builder.h
 
-// "name@offset+size", or the error.
+// Returns "name@offset+size", or the error.
 std::vector<std::string> ReadNames(std::string_view archive, size_t chunk = 0) {
   const auto members = ReadMembers(archive, chunk);
   if (!members.ok()) return {members.status().ToString()};
@@ -216,7 +216,7 @@ TEST(TarReader, LengthsAreBounded) {
 }
 
 TEST(TarReader, OffsetsNeverOverflow) {
-  // Member after member of 2^61 bytes: refused before offsets wrap.
+  // Members of 2^61 bytes follow one another: they are refused before offsets wrap.
   TarReader reader;
   const std::string header = Header({.name = "a.jpg", .size = std::string("\x80\0\0\0\x20\0\0\0\0\0\0\0", 12)});
   for (int i = 0; i < 3; ++i) {

@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<ShardSample>> ScanTar(std::string_view archive, size_
   return samples;
 }
 
-// "key[label]: field=contents ...", after checking span and CRC against the archive.
+// Returns "key[label]: field=contents ...", after checking span and CRC against the archive.
 std::vector<std::string> DescribeTar(std::string_view archive, size_t chunk = 0) {
   const auto samples = ScanTar(archive, chunk);
   if (!samples.ok()) return {samples.status().ToString()};

@@ -17,7 +17,7 @@ struct UstarName {
   std::string_view name;
 };
 
-// None when the name needs a PAX header.
+// Returns nullopt when the name needs a PAX header.
 std::optional<UstarName> FitUstar(std::string_view name) {
   if (name.size() <= kTarName.length) return UstarName{.prefix = {}, .name = name};
   // The last slash that leaves a prefix that fits gives the shortest name. A prefix of no bytes would lose the slash.
@@ -52,7 +52,8 @@ void AppendBlock(std::string& out, UstarName name, uint64_t size, char type) {
   out.append(block);
 }
 
-// "LENGTH KEY=VALUE\n", where LENGTH counts its own digits.
+// Returns "LENGTH KEY=VALUE
+// ", where LENGTH counts its own digits.
 std::string PaxRecord(std::string_view key, std::string_view value) {
   const size_t rest = key.size() + value.size() + 3;
   size_t length = rest + 1;

@@ -7,13 +7,19 @@
 #include "base/status.h"
 #include "shard/tar_format.h"
 
-/// Tar archives, written piece by piece by the caller: for each member a header, its data, zeros up to a whole
-/// block; then the end. Plain ustar wherever it can express name and size, otherwise one PAX header in front. The
+/// Writes tar archives, piece by piece by the caller: for each member a header, its data, zeros up to a whole block;
+/// then the end. It is plain ustar wherever that can express name and size, otherwise one PAX header in front. The
 /// bytes are a function of names and sizes only: mode 0644, owner 0, time 0. Pure.
+///
+///   RETURN_IF_ERROR(AppendTarHeader(out, "0001.jpg", jpeg.size()));
+///   out += jpeg;
+///   AppendTarPadding(out, jpeg.size());
+///   AppendTarEnd(out);  // after the last member
 
 namespace millrace {
 
-/// Bytes of the header(s) of a member: 512, or more with a PAX header. The same errors as AppendTarHeader.
+/// Returns the bytes of the header(s) of a member: 512, or more with a PAX header. Returns the same errors as
+/// AppendTarHeader.
 absl::StatusOr<uint64_t> TarHeaderBytes(std::string_view name, uint64_t size);
 
 /// Appends the header(s) of a regular file of `size` bytes. InvalidArgument for names that are empty, hold a NUL or
@@ -27,7 +33,7 @@ void AppendTarEscapedKeys(std::string& out);
 /// Appends the zeros that follow `size` bytes of data.
 void AppendTarPadding(std::string& out, uint64_t size);
 
-/// The end of every archive: two blocks of zeros.
+/// Every archive ends with two blocks of zeros.
 inline constexpr uint64_t kTarEndBytes = 2 * kTarBlock;
 void AppendTarEnd(std::string& out);
 

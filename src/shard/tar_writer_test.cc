@@ -63,7 +63,8 @@ TEST(TarWriter, RefusesBadNames) {
   EXPECT_TRUE(out.empty());
 }
 
-// Every length around the borders of name, prefix and the digits of PAX lengths, and random names and data.
+// The names have every length around the borders of name, prefix and the digits of PAX lengths; names and data are
+// random.
 TEST(TarWriter, ReaderGetsBackWhatWasWritten) {
   Rng rng(HashKey(3, {4}));
   for (int round = 0; round < 400; ++round) {

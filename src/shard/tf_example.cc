@@ -12,7 +12,7 @@ namespace {
 
 using Kind = TfValues::Kind;
 
-// The wire types of protocol buffers that an Example uses.
+// These are the wire types of protocol buffers that an Example uses.
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kDelimited = 2;
 constexpr uint32_t kFixed32 = 5;
@@ -43,7 +43,7 @@ bool AddBytes(ByteSpan list, TfFeature* feature, TfValues* values) {
   return reader.ok();
 }
 
-// Numbers, packed or one by one; `read_one` takes one from a reader.
+// Adds numbers, packed or one by one; `read_one` takes one from a reader.
 template <typename ReadOne>
 bool AddNumbers(ByteSpan list, uint32_t wire_type, ReadOne read_one, TfFeature* feature) {
   const auto add = [&](WireReader& from) {

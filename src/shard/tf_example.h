@@ -7,11 +7,11 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// The protocol buffer tf.train.Example: a map from names to lists of bytes, floats or integers. Pure.
+/// Reads the protocol buffer tf.train.Example: a map from names to lists of bytes, floats or integers. Pure.
 
 namespace millrace {
 
-/// The value of a feature; only the list of its kind is filled. Views of what was parsed.
+/// Holds the value of a feature; only the list of its kind is filled. It has views of the parsed bytes.
 struct TfValues {
   enum class Kind : uint8_t { kNone, kBytes, kFloats, kInts };
   Kind kind = Kind::kNone;
@@ -21,7 +21,7 @@ struct TfValues {
   std::vector<int64_t> ints;
 };
 
-/// A feature and where it lies.
+/// Describes a feature and its place.
 struct TfFeature {
   std::string_view name;
   TfValues::Kind kind = TfValues::Kind::kNone;
@@ -36,7 +36,7 @@ enum class TfParsed : uint8_t {
   kTooMany,  // features: more than kMaxSampleFields
 };
 
-/// The features of a serialized Example in the order in which they lie: of several with one name the last, and those
+/// Finds the features of a serialized Example in their stored order: the last of several with one name, and only those
 /// that have a value. Numbers may be packed or not.
 TfParsed ParseTfExample(ByteSpan record, std::vector<TfFeature>* features);
 

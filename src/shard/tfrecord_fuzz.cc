@@ -5,8 +5,8 @@
 #include "shard/testing/scan.h"
 #include "shard/tfrecord_format.h"
 
-// The input is a shard, after one byte that sets the size of the chunks; when it is odd, lengths and checksums are
-// repaired first: a fuzzer cannot guess them, and the code behind them must hold without their help.
+// The input is a shard, after one byte that sets the size of the chunks. When it is odd, lengths and checksums are
+// repaired first. A fuzzer cannot guess them, and the code that follows must hold without their help.
 
 namespace {
 

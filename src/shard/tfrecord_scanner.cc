@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// gzip, or a zlib stream of any level: the two compressions of TensorFlow's writer.
+// Returns whether it is gzip, or a zlib stream of any level: the two compressions of TensorFlow's writer.
 bool LooksCompressed(ByteSpan head) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(head[i]); };
   return (byte(0) == 0x1f && byte(1) == 0x8b) || (byte(0) == 0x78 && (byte(0) << 8 | byte(1)) % 31 == 0);

@@ -7,7 +7,8 @@
 #include "shard/testing/scan.h"
 #include "shard/tfrecord_format.h"
 
-// What Examples mean is held against protobuf in tests/shard/test_tfrecord_oracles.py; here is the framing.
+// The test tests/shard/test_tfrecord_oracles.py compares the meaning of Examples with protobuf; this one is for the
+// framing.
 
 namespace millrace {
 namespace {

@@ -17,10 +17,10 @@ namespace millrace {
 
 namespace {
 
-// Which list of a Feature; the numbers are those of protocol buffers.
+// Selects a list of a Feature; the numbers are those of protocol buffers.
 enum class ListOf : uint8_t { kBytes = 1, kFloats = 2, kInts = 3 };
 
-// A list and the bytes of its values, packed where they are numbers.
+// Holds a list and the bytes of its values, packed if they are numbers.
 struct Values {
   ListOf list = ListOf::kBytes;
   std::string packed;  // of numbers
@@ -45,7 +45,7 @@ std::string PackInts(ByteSpan values) {
   return packed;
 }
 
-// The field as numbers, if reading these gives the same value.
+// Returns the field as numbers, if reading these gives the same value.
 std::optional<Values> AsNumbers(const ValueField& field) {
   if (field.type == FieldType::kInt) {
     const std::optional<int64_t> number = ParseNumber<int64_t>(AsText(field.value));
@@ -72,7 +72,7 @@ std::optional<Values> AsNumbers(const ValueField& field) {
   return std::nullopt;
 }
 
-// What comes in front of the values, in the entry of the map.
+// Returns the bytes in front of the values, in the entry of the map.
 std::string EntryHead(std::string_view name, ListOf list, uint64_t values_bytes) {
   // Lists without numbers are empty messages.
   const bool empty = values_bytes == 0 && list != ListOf::kBytes;

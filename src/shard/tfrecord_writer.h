@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "shard/field_value.h"
 
-/// TFRecord, record by record. Pure: the same input gives the same bytes.
+/// Writes TFRecord, record by record. Pure: the same input gives the same bytes.
 
 namespace millrace {
 

@@ -19,7 +19,7 @@ constexpr uint64_t kStepBytes = 64 << 10;  // a multiple of what any number take
 constexpr uint64_t kLengthBytes = sizeof(int32_t);
 constexpr uint64_t kOffsetBytes = sizeof(int64_t);
 
-// By Megatron's code. The first has none.
+// The index is Megatron's code. Code 0 has no type.
 constexpr std::string_view kMegatronTypes[] = {"", "u1", "i1", "i2", "i4", "i8", "f8", "f4", "u2"};
 
 std::string WithSuffix(std::string_view key, std::string_view old_suffix, std::string_view suffix) {
@@ -45,7 +45,7 @@ absl::StatusOr<TokenArrays> ParseTokenArrays(std::string_view text) {
   }
   if (!good) {
     return absl::InvalidArgumentError(
-        fmt::format("\"{}\" is no LENGTH[:TYPE] such as 2048 or 1024:uint16; types are int8 to int64, uint8 to uint64 "
+        fmt::format("\"{}\" is not LENGTH[:TYPE] such as 2048 or 1024:uint16; types are int8 to int64, uint8 to uint64 "
                     "and float16 to float64",
                     text));
   }
@@ -164,7 +164,7 @@ absl::Status MegatronIdxParser::ReadHead(ByteSpan head) {
     return DamagedTokens(kMegatronMagic.size() + 8, fmt::format("tokens of the unknown type {}", code));
   }
   sequences_.type = *ParseNumberType(kMegatronTypes[code]);
-  // What the counts say is held against the size, so that nothing is made room for that is not there.
+  // The counts are checked against the size, so that no memory is allocated for sequences that do not exist.
   constexpr uint64_t kSequenceBytes = kLengthBytes + kOffsetBytes;
   const uint64_t size = idx_bytes_ - std::min<uint64_t>(idx_bytes_, kMegatronHeadBytes);
   const bool fit = sequence_count_ <= size / kSequenceBytes &&

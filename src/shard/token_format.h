@@ -11,15 +11,15 @@
 #include "shard/byte_gatherer.h"
 #include "shard/number_type.h"
 
-/// Token files: objects that hold nothing but numbers of one type, little-endian, or these behind the head of an .npy
-/// file. Where their samples end is told by an .idx beside them (Megatron), or by the user (TokenArrays). Pure.
+/// Token files are objects that hold nothing but numbers of one type, little-endian, or these after the head of an .npy
+/// file. The ends of their samples are given by an .idx beside them (Megatron), or by the user (TokenArrays). Pure.
 
 namespace millrace {
 
-/// The one field of their samples: an array with one axis.
+/// This is the one field of their samples: an array with one axis.
 inline constexpr std::string_view kTokensField = "tokens";
 
-/// How plain arrays are cut into samples: of `length` tokens each, the last one of an array maybe less.
+/// Says how plain arrays are cut into samples: of `length` tokens each, the last one of an array maybe less.
 struct TokenArrays {
   uint64_t length = 0;
   std::optional<NumberType> type;  // of .bin files, which do not say it; of .npy files, too, where it is given
@@ -27,54 +27,55 @@ struct TokenArrays {
   friend bool operator==(const TokenArrays&, const TokenArrays&) = default;
 };
 
-/// Of "2048" or "1024:uint16". InvalidArgument if the text is not valid or no sample can have that length.
+/// Parses "2048" or "1024:uint16". Returns InvalidArgument if the text is not valid or no sample can have that length.
 absl::StatusOr<TokenArrays> ParseTokenArrays(std::string_view text);
 std::string ToString(const TokenArrays& arrays);
 
-/// An array of that type is one of them, whose type it becomes where it was not known. InvalidArgument when it is
-/// another.
+/// An array of that type is one of them; if their type was not known, it becomes that one. Returns InvalidArgument when
+/// it is another.
 absl::Status AgreeOnType(TokenArrays* arrays, NumberType type);
 
-/// Whether an object of that name is a plain array where such are asked for: *.bin, *.npy.
+/// Returns whether an object of that name is a plain array if such are asked for: *.bin, *.npy.
 bool IsTokenArray(std::string_view key);
 bool IsNpy(std::string_view key);
 
-// ---- Pairs of Megatron: X.bin holds the tokens, X.idx where its sequences end. An .idx is the magic, u64 version, u8
-// code of the type, u64 sequences, u64 documents; i32 tokens of each sequence; i64 offset of each in X.bin; i64 first
-// sequences of the documents, and their end; and maybe a byte for each sequence, its mode.
+// ---- Pairs of Megatron: X.bin holds the tokens, and X.idx says where its sequences end. An .idx begins with the
+// magic, u64 version, u8 code of the type, u64 sequences and u64 documents. Then come i32 tokens of each sequence, i64
+// offset of each in X.bin, and i64 first sequences of the documents, and their end. A byte for each sequence, its mode,
+// may follow.
 
 inline constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
 inline constexpr size_t kMegatronHeadBytes = 34;
 
 bool IsMegatronBin(std::string_view key);  // *.bin
 bool IsMegatronIdx(std::string_view key);  // *.idx
-/// "a/b.bin" -> "a/b.idx", and back.
+/// Turns "a/b.bin" into "a/b.idx", and back.
 std::string IdxOfBin(std::string_view bin_key);
 std::string BinOfIdx(std::string_view idx_key);
 
-/// The samples of a .bin, one behind the other.
+/// Describes the samples of a .bin, one after the other.
 struct TokenSequences {
   NumberType type;
   std::vector<uint32_t> lengths;  // in tokens
   uint64_t bytes = 0;             // of all, which is the size of the .bin
 };
 
-/// Parses an .idx that comes in chunks, and checks all that it says: sequences must lie one behind the other from the
+/// Parses an .idx that comes in chunks, and checks all that it says: sequences must follow one another from the
 /// start of the .bin, as Megatron writes them. Documents and modes are checked, and not kept. Errors start with the
 /// offset: DataLoss where it is damaged or cut short, InvalidArgument where it is another file or version; then the
 /// parser must not be used any more. Not thread-safe.
 class MegatronIdxParser {
  public:
-  /// Of an .idx of that size.
+  /// `idx_bytes` is the size of the .idx.
   explicit MegatronIdxParser(uint64_t idx_bytes) : idx_bytes_(idx_bytes) {}
 
-  /// The next bytes, in order, in chunks of any size.
+  /// Takes the next bytes, in order, in chunks of any size.
   absl::Status Feed(ByteSpan chunk);
 
-  /// After the last byte.
+  /// Call this after the last byte.
   absl::StatusOr<TokenSequences> Finish();
 
-  /// What the sequences of an .idx of that size take at most.
+  /// Returns the most bytes that the sequences of an .idx of that size take.
   static uint64_t MemoryBytes(uint64_t idx_bytes) { return idx_bytes / 3; }
 
  private:

@@ -23,7 +23,7 @@ absl::StatusOr<TokenSequences> ParseIdx(const std::string& idx, size_t chunk = 1
   return parser.Finish();
 }
 
-// The error of an .idx in any chunks.
+// Expects the error of an .idx in any chunks.
 void ExpectRefused(const std::string& idx, absl::StatusCode code, std::string_view what) {
   for (const size_t chunk : {size_t{1}, size_t{7}, idx.size() + 1}) {
     const absl::Status status = ParseIdx(idx, chunk).status();
@@ -32,7 +32,7 @@ void ExpectRefused(const std::string& idx, absl::StatusCode code, std::string_vi
   }
 }
 
-// `idx` with a number in another's place.
+// Returns `idx` with a number in another's place.
 template <typename T>
 std::string With(std::string idx, size_t offset, T number) {
   idx.replace(offset, sizeof number, reinterpret_cast<const char*>(&number), sizeof number);
@@ -71,7 +71,7 @@ TEST(MegatronIdx, ReadsLengths) {
   EXPECT_THAT(none->lengths, IsEmpty());
 }
 
-// More than the parser looks at in one step.
+// There are more sequences than the parser looks at in one step.
 TEST(MegatronIdx, ReadsManySequences) {
   std::vector<int32_t> lengths;
   for (int i = 0; i < 50'000; ++i) lengths.push_back(i % 97);

@@ -8,8 +8,8 @@
 #include "shard/testing/scan.h"
 #include "shard/token_scanner.h"
 
-// The input is an .idx of Megatron, after one byte that sets the size of the chunks; when it is odd, the offsets of the
-// sequences are repaired first: a fuzzer hardly finds such.
+// The input is an .idx of Megatron, after one byte that sets the size of the chunks. When it is odd, the offsets of the
+// sequences are repaired first. A fuzzer hardly finds such offsets.
 
 namespace {
 
@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const uint64_t tokens = std::accumulate(sequences->lengths.begin(), sequences->lengths.end(), uint64_t{0});
   if (sequences->lengths != whole->lengths || tokens * sequences->type.size != sequences->bytes) std::abort();
-  // The .bin: as long as they say, or the .idx itself, which has another length.
+  // The .bin is as long as they say, or it is the .idx itself, which has another length.
   const bool fits = sequences->bytes <= size_t{1} << 20;
   const std::string bin = fits ? std::string(sequences->bytes, 'x') : idx;
   testing::MustBeSound([&] { return TokenScanner::OfSequences(*sequences); }, bin, chunk);

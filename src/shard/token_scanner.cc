@@ -69,7 +69,8 @@ absl::Status TokenScanner::FeedHead(ByteSpan* chunk) {
 absl::Status TokenScanner::ReadHead(ByteSpan bytes) {
   switch (head_) {
     case Head::kVersion: {
-      if (!AsText(bytes).starts_with(kNpyMagic)) return absl::InvalidArgumentError("offset 0: this is no .npy file");
+      if (!AsText(bytes).starts_with(kNpyMagic))
+        return absl::InvalidArgumentError("offset 0: this is not an .npy file");
       const auto version = static_cast<uint8_t>(bytes[kNpyMagic.size()]);
       if (version == 0 || version > 3) {
         return absl::InvalidArgumentError(
@@ -115,7 +116,7 @@ absl::Status TokenScanner::ReadDict(std::string_view dict) {
   return absl::OkStatus();
 }
 
-// False at the end.
+// Returns false at the end.
 bool TokenScanner::BeginSample() {
   uint64_t tokens = length_;
   if (form_ == Form::kSequences) {
@@ -173,8 +174,8 @@ absl::Status TokenScanner::Finish(ShardSink sink) {
   if (form_ == Form::kBin && got_ % type_.size == 0) return EndSample(sink);
   if (form_ == Form::kBin) {
     return absl::DataLossError(
-        fmt::format("offset {}: the array is truncated, or not of {}: its last {} bytes are no whole number", offset_,
-                    NumpyName(type_), got_ % type_.size));
+        fmt::format("offset {}: the array is truncated, or not of {}: its last {} bytes are not a whole number",
+                    offset_, NumpyName(type_), got_ % type_.size));
   }
   return absl::DataLossError(
       fmt::format("offset {}: the file is truncated: {} bytes of a sample are there, {} are missing", offset_, got_,

@@ -15,14 +15,14 @@ namespace millrace {
 /// Cuts a token file into samples of one field, `tokens`; their keys are empty. Memory: the head of an .npy file.
 class TokenScanner final : public ShardScanner {
  public:
-  /// The .bin of a pair.
+  /// Scans the .bin of a pair.
   static std::unique_ptr<ShardScanner> OfSequences(TokenSequences sequences);
 
-  /// An array without head, of arrays.type, which is given.
+  /// Scans an array without head, of arrays.type, which is given.
   static std::unique_ptr<ShardScanner> OfBin(const TokenArrays& arrays);
 
-  /// An .npy file. One with two axes has a sample in each row, which must be of arrays.length. Its numbers must be of
-  /// arrays.type, which becomes theirs where it was not given; `arrays` outlives the scanner.
+  /// Scans an .npy file. One with two axes has a sample in each row, which must be of arrays.length. Its numbers must
+  /// be of arrays.type, which becomes their type if it was not given; `arrays` outlives the scanner.
   static std::unique_ptr<ShardScanner> OfNpy(TokenArrays& arrays);
 
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
@@ -46,13 +46,13 @@ class TokenScanner final : public ShardScanner {
   NumberType type_;
   std::string encoding_;
 
-  // Of an .npy file.
+  // These members are of an .npy file.
   TokenArrays* arrays_ = nullptr;
   ByteGatherer head_bytes_;
   Head head_ = Head::kVersion;
   uint64_t head_next_ = 0;  // bytes of the part of the head that comes next
 
-  // What samples there are still.
+  // These are the samples that are still to come.
   std::vector<uint32_t> sequences_;
   uint64_t length_ = 0;  // of arrays
   uint64_t left_ = 0;    // tokens of an .npy file that are in no sample yet

@@ -23,7 +23,7 @@ std::string NpyFile(std::string_view type, const std::vector<uint64_t>& shape, s
   return file.append(values);
 }
 
-// "offset+length encoding" of each sample, and the error if there is one; the same in chunks of any size.
+// Returns "offset+length encoding" of each sample, and the error if there is one; the same in chunks of any size.
 template <typename Make>
 std::vector<std::string> Describe(Make make_scanner, const std::string& file) {
   std::vector<std::string> first;
@@ -69,7 +69,7 @@ std::vector<std::string> OfNpy(TokenArrays arrays, const std::string& file) {
 TEST(TokenScanner, Sequences) {
   EXPECT_THAT(OfSequences({3, 1}, "aabbccdd"), ElementsAre("0+6 u2s", "6+2 u2s"));
   EXPECT_THAT(OfSequences({}, ""), IsEmpty());
-  // Without tokens: at the start, in the middle and at the end.
+  // Sequences without tokens are at the start, in the middle and at the end.
   EXPECT_THAT(OfSequences({0, 1, 0, 0, 1, 0}, "aabb"),
               ElementsAre("0+0 u2s", "0+2 u2s", "2+0 u2s", "2+0 u2s", "2+2 u2s", "4+0 u2s"));
   EXPECT_THAT(OfSequences({0, 0}, ""), ElementsAre("0+0 u2s", "0+0 u2s"));
@@ -120,7 +120,7 @@ TEST(TokenScanner, RefusesNpyFiles) {
   };
   refused("", "offset 0: the .npy file is truncated");
   refused(good.substr(0, 50), "offset 50: the .npy file is truncated");
-  refused("x" + good.substr(1), "offset 0: this is no .npy file");
+  refused("x" + good.substr(1), "offset 0: this is not an .npy file");
   refused(with("<u2", ">u2"), "offset 0: its numbers are big-endian ('>u2')");
   refused(with("'<u2'", "'|O' "), "offset 0");
   refused(with("<u2", "|O8"), "it holds Python objects ('|O8'), whose pickles can run any code");

@@ -54,7 +54,7 @@ std::string_view TokenTypeName(TokenType type) {
 
 std::optional<uint64_t> TokenHeadBytes(std::string_view encoding, NumberType type, uint64_t bytes) {
   if (!encoding.starts_with(kNdarray) || encoding.find(':', kNdarray.size()) != std::string_view::npos) return 0;
-  // The number of axes and the size of their lengths, and the one length.
+  // They are the number of axes and the size of their lengths, and the one length.
   for (int log = 0; log <= 3; ++log) {
     const uint64_t head = 1 + (uint64_t{1} << log);
     if (bytes < head || (bytes - head) % type.size != 0) continue;
@@ -85,7 +85,7 @@ absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding) {
           "millrace.TokenWriter");
     }
     return absl::FailedPreconditionError(
-        fmt::format("it is stored as {}, of which the index does not tell how many numbers it holds; token files "
+        fmt::format("it is stored as {}, and the index does not say how many numbers it holds; token files "
                     "(Megatron's pairs, arrays) and MDS columns such as ndarray:int32 serve. Write others by "
                     "millrace.TokenWriter",
                     encoding));

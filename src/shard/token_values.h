@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "shard/number_type.h"
 
-/// Tokens as they are stored, and as they are delivered. Pure.
+/// Converts tokens as they are stored to tokens as they are delivered. Pure.
 
 namespace millrace {
 
@@ -18,8 +18,8 @@ inline uint64_t TokenBytes(TokenType type) {
 }
 std::string_view TokenTypeName(TokenType type);  // "int32", "int64"
 
-/// The type of the numbers in fields of that encoding (shard/field_value.h), one behind another, behind a head
-/// (TokenHeadBytes). Errors: FailedPrecondition where such fields hold something else, or no whole numbers.
+/// Returns the type of the numbers in fields of that encoding (shard/field_value.h), one after another, after a head
+/// (TokenHeadBytes). Returns FailedPrecondition if such fields hold something else, or no whole numbers.
 absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding);
 
 /// Counts the bytes before the tokens of a field of so many bytes. In arrays of MDS whose encoding does not say their
@@ -27,14 +27,14 @@ absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding);
 /// encodings, and nullopt if no array of one axis has so many bytes.
 std::optional<uint64_t> TokenHeadBytes(std::string_view encoding, NumberType type, uint64_t bytes);
 
-/// The first byte of that head.
+/// Returns the first byte of that head.
 std::byte TokenHeadMark(uint64_t head_bytes);
 
-/// Whole numbers of type `from` to `to`; `out` has room for as many. DataLoss when one does not fit, and then `out`
-/// holds anything.
+/// Converts whole numbers of type `from` to `to`; `out` has room for as many. Returns DataLoss when one does not fit,
+/// and then `out` holds anything.
 absl::Status ConvertTokens(NumberType from, ByteSpan stored, TokenType to, std::byte* out);
 
-/// The same number over and over.
+/// Writes the same number over and over.
 void FillTokens(TokenType type, int64_t token, std::byte* out, uint64_t count);
 
 }  // namespace millrace

@@ -27,7 +27,7 @@ bool IsPlainName(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f && c != '\\'; });
 }
 
-// As wds2idx takes it from a name.
+// Returns the extension as wds2idx takes it from a name.
 std::string_view ExtensionOf(std::string_view name) {
   const size_t dot = name.find('.', name.rfind('/') + 1);
   return dot == name.npos ? name : name.substr(dot + 1);

@@ -6,13 +6,13 @@
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
 
-/// The text that wds2idx of NVIDIA DALI writes about a tar shard, in version 1.2: "v1.2 SAMPLES", and a line for each
-/// sample with "EXTENSION OFFSET SIZE NAME" of each of its files, all with one blank between them. Offsets are those of
-/// the data. Version 1.1 had no names.
+/// This is the text that wds2idx of NVIDIA DALI writes about a tar shard, in version 1.2: "v1.2 SAMPLES", and a line
+/// for each sample with "EXTENSION OFFSET SIZE NAME" of each of its files, all with one blank between them. Offsets are
+/// those of the data. Version 1.1 had no names.
 
 namespace millrace {
 
-/// A file of a tar shard.
+/// Describes a file of a tar shard.
 struct WdsMember {
   std::string_view name;
   uint64_t offset = 0;  // of its data

@@ -8,7 +8,7 @@
 #include "shard/testing/scan.h"
 #include "shard/tfrecord_writer.h"
 
-// What is written is read by other programs in tests/shard/test_writers.py; here it is read by this one.
+// Other programs read the written shards in tests/shard/test_writers.py; here they are read by this one.
 
 namespace millrace {
 namespace {
@@ -27,7 +27,7 @@ std::string NpyField(std::string_view type, std::vector<uint64_t> shape, const s
   return file + values;
 }
 
-// "key: name(type)=value ..." of each sample.
+// Returns "key: name(type)=value ..." of each sample.
 std::vector<std::string> ReadShard(DataKind kind, const std::string& shard) {
   const auto scanned = ScanShard(kind, shard, 100);
   EXPECT_TRUE(scanned.status.ok()) << scanned.status;
@@ -111,9 +111,9 @@ TEST(RecordIoWriter, Refuses) {
   const ValueField jpg = Field("jpg", FieldType::kBytes, "x");
   EXPECT_THAT(refused({}), HasSubstr("no field besides the label"));
   EXPECT_THAT(refused({jpg, Field("txt", FieldType::kText, "x")}), HasSubstr("both 'jpg' and 'txt'"));
-  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kText, "cat")}), HasSubstr("no number"));
-  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kInt, "16777217")}), HasSubstr("no number"));
-  EXPECT_THAT(refused({jpg, Field("labels", FieldType::kNdarray, "cat")}), HasSubstr("no array"));
+  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kText, "cat")}), HasSubstr("not a number"));
+  EXPECT_THAT(refused({jpg, Field("cls", FieldType::kInt, "16777217")}), HasSubstr("not a number"));
+  EXPECT_THAT(refused({jpg, Field("labels", FieldType::kNdarray, "cat")}), HasSubstr("not an array"));
   EXPECT_THAT(refused({Field("bin", FieldType::kBytes,
                              std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24))}),
               HasSubstr("as if it began with one"));
@@ -162,7 +162,7 @@ TEST(MdsWriter, Refuses) {
     return writer.Add("k", {&field, 1}).ToString();
   };
   EXPECT_THAT(add(Field("__key__", FieldType::kText, "x")), HasSubstr("two fields '__key__'"));
-  EXPECT_THAT(add(Field("\xff", FieldType::kText, "x")), HasSubstr("no UTF-8"));
+  EXPECT_THAT(add(Field("\xff", FieldType::kText, "x")), HasSubstr("not UTF-8"));
   EXPECT_THAT(add(Field("t", FieldType::kText, "\xff")),
               HasSubstr("sample 'k' cannot be written to MDS: the value of 't'"));
   EXPECT_THAT(add(Field("i", FieldType::kInt, "9223372036854775808")), HasSubstr("does not fit"));

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "base/atomic_file.h"
 #include "base/crypto.h"
@@ -47,7 +48,7 @@ class FileStoreTest : public ::testing::Test {
     return keys;
   }
 
-  // What is in the folder, temporary files included.
+  // Returns the names of all files in the folder, temporary files included.
   std::vector<std::string> Entries() {
     std::vector<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
@@ -415,6 +416,35 @@ TEST(CheckFileKey, RefusesWhatAFolderCannotHold) {
                           "a/.millrace-tmp-1/b"}) {
     EXPECT_EQ(CheckFileKey("u", key).code(), absl::StatusCode::kInvalidArgument) << key;
   }
+}
+
+// Another user, or a program of this one, may put links into a folder of the program's own.
+TEST_F(FileStoreTest, AnOwnFolderHasNoLinks) {
+  Touch("own/a/file");
+  Touch("other/file");
+  const std::string own = folder_ / "own";
+  fs::create_symlink(folder_ / "other/file", own + "/link");
+  fs::create_symlink(folder_ / "other", own + "/folder");
+  fs::create_symlink(folder_ / "none-there", own + "/nowhere");
+  fs::create_symlink(own, folder_ / "root");  // this user's own
+  for (const std::string& root : {own, folder_ / "root"}) {
+    FileStore store(OwnFolder{.path = root, .owner = geteuid()});
+    EXPECT_EQ(HeadBlocking(store, "a/file")->size, 1u);
+    EXPECT_EQ(HeadBlocking(store, "link").status().code(), absl::StatusCode::kPermissionDenied);
+    std::string byte(1, '?');
+    EXPECT_EQ(GetBlocking(store, "link", AsWritableBytes(byte), {.range = {0, 1}}).status().code(),
+              absl::StatusCode::kPermissionDenied);
+    for (const auto& [prefix, keys] : std::map<std::string, std::vector<std::string>>{
+             {"", {"a/file"}}, {"a/", {"a/file"}}, {"folder/", {}}, {"folder/f", {}}, {"l", {}}}) {
+      std::vector<std::string> listed;
+      const absl::StatusOr<std::vector<ObjectInfo>> all = ListAll(store, prefix);
+      ASSERT_TRUE(all.ok()) << all.status();
+      for (const ObjectInfo& object : *all) listed.push_back(object.key);
+      EXPECT_EQ(listed, keys) << prefix;
+    }
+    EXPECT_THAT(ListBlocking(store, {.delimiter = "/"})->common_prefixes, ElementsAre("a/"));
+  }
+  EXPECT_EQ(HeadBlocking(store_, "own/link")->size, 1u);  // any other folder
 }
 
 }  // namespace

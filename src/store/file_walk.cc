@@ -31,15 +31,20 @@ bool Gone(int error) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FileWalk>> FileWalk::Open(std::string root, std::string prefix, bool folders_as_prefixes,
-                                                         Start start, std::vector<std::string> within) {
-  std::unique_ptr<FileWalk> walk(
-      new FileWalk(std::move(root), std::move(prefix), folders_as_prefixes, std::move(start), std::move(within)));
+                                                         Start start, Links links, std::vector<std::string> within) {
+  std::unique_ptr<FileWalk> walk(new FileWalk(std::move(root), std::move(prefix), folders_as_prefixes, std::move(start),
+                                              links, std::move(within)));
   RETURN_IF_ERROR(walk->Begin());
   return walk;
 }
 
 std::string FileWalk::Path(std::string_view key) const {
   return fmt::format("{}/{}", root_ == "/" ? "" : root_, key);
+}
+
+// Works as stat(), or as lstat() if links are passed over.
+int FileWalk::StatOf(const std::string& path, struct stat* info) const {
+  return links_ == Links::kPassedOver ? lstat(path.c_str(), info) : StatWithin(within_, path, info);
 }
 
 // Goes down to the folder of the prefix. A prefix that no key can have ("..", "//") matches nothing and is never looked
@@ -54,7 +59,9 @@ absl::Status FileWalk::Begin() {
   ancestry_.emplace_back(info.st_dev, info.st_ino);
   for (size_t slash = base.find('/'); slash + 1 < base.size(); slash = base.find('/', slash + 1)) {
     const std::string path = Path(base.substr(0, slash));
-    if (stat(path.c_str(), &info) != 0) return Gone(errno) ? absl::OkStatus() : ErrnoStatus(errno, path, "listing");
+    const bool found = (links_ == Links::kPassedOver ? lstat(path.c_str(), &info) : stat(path.c_str(), &info)) == 0;
+    if (found && S_ISLNK(info.st_mode)) return absl::OkStatus();
+    if (!found) return Gone(errno) ? absl::OkStatus() : ErrnoStatus(errno, path, "listing");
     const Identity identity{info.st_dev, info.st_ino};
     if (std::find(ancestry_.begin(), ancestry_.end(), identity) != ancestry_.end()) return absl::OkStatus();
     ancestry_.push_back(identity);
@@ -75,7 +82,8 @@ FileWalk::EntryKind FileWalk::KindOf(DIR* folder, const dirent& entry, std::stri
   if (entry.d_type == DT_REG) return EntryKind::kFile;
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return EntryKind::kOther;
   struct stat info {};
-  const bool found = within_.empty() ? fstatat(dirfd(folder), entry.d_name, &info, 0) == 0
+  const int flags = links_ == Links::kPassedOver ? AT_SYMLINK_NOFOLLOW : 0;
+  const bool found = within_.empty() ? fstatat(dirfd(folder), entry.d_name, &info, flags) == 0
                                      : StatWithin(within_, Path(key), &info) == 0;
   if (!found && errno == EXDEV && !std::exchange(warned_, true)) {
     Log(LogLevel::kWarning, "store",
@@ -88,9 +96,13 @@ FileWalk::EntryKind FileWalk::KindOf(DIR* folder, const dirent& entry, std::stri
 }
 
 absl::Status FileWalk::ReadNames(Folder& folder, Identity* identity) {
-  const std::string path = Path(folder.key);
-  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
-  UniqueFd fd = within_.empty() ? UniqueFd(open(path.c_str(), kFlags)) : OpenWithin(within_, path, kFlags);
+  std::string path = Path(folder.key);
+  int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
+  if (links_ == Links::kPassedOver && !folder.key.empty()) {  // the root may be a link
+    path.pop_back();                                          // the system follows a link whose path ends with '/'
+    flags |= O_NOFOLLOW;
+  }
+  UniqueFd fd = within_.empty() ? UniqueFd(open(path.c_str(), flags)) : OpenWithin(within_, path, flags);
   if (!fd) return ReadErrno(errno, path, "listing");
   const FolderHandle handle(fdopendir(fd.get()), closedir);
   if (handle == nullptr) return ErrnoStatus(errno, path, "listing");
@@ -130,7 +142,7 @@ absl::Status FileWalk::Enter(std::string key) {
 }
 
 absl::StatusOr<bool> FileWalk::HoldsFiles(const std::string& key) const {
-  ASSIGN_OR_RETURN(const auto below, Open(root_, key, false, start_, within_));
+  ASSIGN_OR_RETURN(const auto below, Open(root_, key, false, start_, links_, within_));
   ASSIGN_OR_RETURN(const Item* first, below->Peek());
   return first != nullptr;
 }
@@ -143,7 +155,7 @@ absl::StatusOr<bool> FileWalk::MakeItem(std::string key) {
   }
   const std::string path = Path(key);
   struct stat info {};
-  if (StatWithin(within_, path, &info) != 0) {
+  if (StatOf(path, &info) != 0) {
     if (Gone(errno)) return false;
     return ReadErrno(errno, path, "listing");
   }

@@ -71,7 +71,8 @@ void AttemptOutput::Copy() {
     bool copied = false;
     for (int i = 0; i < 2; ++i)
       if (ready[i].revents != 0) copied = CopyOnce(streams_[i]) || copied;
-    // All that the command has written lay in the pipes when the stop was asked for; what it left behind may go on.
+    // All output of the command lay in the pipes when the stop was asked for; processes that it left behind may
+    // continue.
     if (stopping && (!copied || Clock::now().time_since_epoch().count() >= give_up_)) return;
   }
 }

@@ -25,18 +25,18 @@ class AttemptOutput {
   AttemptOutput(const AttemptOutput&) = delete;
   AttemptOutput& operator=(const AttemptOutput&) = delete;
 
-  /// What the command writes to.
+  /// The command writes to this descriptor.
   int output() const { return streams_[0].write_end.get(); }
   int errors() const { return streams_[1].write_end.get(); }
 
   /// Once the command runs.
   void Begin();
-  /// Once it has ended: copies what it has written and waits for that, but no longer than five seconds for a reader
-  /// that does not read. What is written later, by processes that it has left behind, is lost to them as if the reader
-  /// of a pipe were gone. Says what went wrong with the log.
+  /// Call it once the command has ended. It copies the output and waits for that, but no longer than five seconds for a
+  /// reader that does not read. Later output of processes that the command has left behind is lost to them as if the
+  /// reader of a pipe were gone. The result is an error of the log.
   absl::Status Finish();
 
-  /// When something came last. Thread-safe.
+  /// The time of the last output. Thread-safe.
   Clock::time_point last() const { return Clock::time_point(Clock::duration(last_.load(std::memory_order_relaxed))); }
   /// The last 4 KiB of both, after Finish.
   const std::string& tail() const { return tail_; }

@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// Before the announced time, for what the supervisor itself has to write.
+// The supervisor itself needs this time before the announced one, to write its files.
 constexpr std::chrono::milliseconds kMargin{5'000};
 constexpr std::chrono::milliseconds kLeastTime{1'000};
 constexpr std::chrono::milliseconds kLeftLimit{30'000};
@@ -62,7 +62,7 @@ AttemptWatch::Action AttemptWatch::OnNotice(const Notice& notice, std::optional<
     const auto time = std::chrono::duration_cast<Milliseconds>(*kill_at_ - now);
     action.text += fmt::format("; {} has {} to save and to end", who, SecondsText(time));
   } else {
-    action.text += fmt::format("; {} may go on", who);
+    action.text += fmt::format("; {} may continue", who);
   }
   return action;
 }

@@ -15,12 +15,12 @@ struct AttemptLimits {
   std::optional<int> notice_signal;                     // that the user chose; 0: none
 };
 
-/// When one execution of a command is signalled and killed: a state machine without I/O, clock or threads. The caller
-/// tells what happens and when, carries out the actions, and calls OnTime at Next().
+/// Decides when one execution of a command is signalled and killed: a state machine without I/O, clock or threads. The
+/// caller reports events and their times, carries out the actions, and calls OnTime at Next().
 ///
-/// - A signal that asks the supervisor to end is passed on; SIGTERM not if the program watches for notices itself, of
-///   which this is one then. After a second signal, or `grace`, the command is killed; if the scheduler has said when
-///   it ends the job, five seconds before that.
+/// - A signal that asks the supervisor to end is passed on. SIGTERM is not passed on if the program watches for notices
+///   itself: then it is a notice. After a second signal, or after `grace`, the command is killed. If the scheduler has
+///   said when it ends the job, the command is killed five seconds before that.
 /// - After `hang_after` without a sign of life it gets SIGTERM, and after `grace` SIGKILL.
 /// - If a final notice comes, it gets `notice_signal`, or SIGTERM unless the program watches for notices itself. It is
 ///   killed five seconds before the announced time, or after `grace` if none was announced. A notice that is not final
@@ -44,15 +44,15 @@ class AttemptWatch {
   /// A sign of life: output, a heartbeat, or one of base/life_sign.h.
   void OnAlive(Time when) { alive_ = std::max(alive_, when); }
   Action OnTime(Time now);
-  /// When something is due; nullopt: nothing is.
+  /// The time of the next action; nullopt: nothing is due.
   std::optional<Time> Next() const;
 
   /// The command was asked to end: other processes of its group may be saving when it has ended.
   bool ending() const { return kill_at_.has_value(); }
-  /// When the command will be killed.
+  /// The time at which the command will be killed.
   std::optional<Time> kill_at() const { return kill_at_; }
-  /// How long processes that the command has left may take to end: 30 seconds, but no longer than the grace, and no
-  /// longer than the command itself was promised.
+  /// The time that processes that the command has left may take to end: 30 seconds, but no longer than the grace, and
+  /// no longer than the command itself was promised.
   Milliseconds LimitOfLeft(Time now) const;
   bool stopped() const { return stopped_; }
   bool hang() const { return hang_; }

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// A file that grows up to a half of `max_bytes`, is then renamed to PATH.1, in place of an earlier one, and begun
-/// again: the newest output is kept, between a half of `max_bytes` and all of it. Not thread-safe.
+/// A file that keeps the newest output, between a half of `max_bytes` and all of it. It grows up to a half of
+/// `max_bytes`. Then it is renamed to PATH.1, in place of an earlier one, and begun again. Not thread-safe.
 class BoundedLog {
  public:
   /// Makes the file and its folders. AlreadyExists if it exists.

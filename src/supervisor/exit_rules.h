@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// What rules look at when an attempt has failed.
+/// The facts about a failed attempt that rules look at.
 struct ExitFacts {
   int code = 0;        // 128 + N if signal N ended it
   std::string reason;  // "OutOfMemoryError: ...", "Signal: SIGSEGV"; or ""

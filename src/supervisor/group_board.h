@@ -9,26 +9,26 @@
 
 namespace millrace {
 
-/// How one host of a job says that its command is doing.
+/// The state of the command of one host of a job, as the host reports it.
 enum class HostState : uint8_t {
   kRuns,
   kSucceeded,
   kFailed,  // for good: it is not started again
 };
 
-/// How a job of several groups of hosts ends.
+/// The end of a job of several groups of hosts.
 struct JobVerdict {
   int status = 0;
   std::string why;
 };
 
-/// What the coordinator of such a job knows of its hosts, and when all of them have to end. One group is the main one,
-/// such as the trainers; the others serve it. The job ends
+/// The state of the hosts of such a job, as its coordinator knows it, and the time when all of them have to end. One
+/// group is the main one, such as the trainers; the others serve it. The job ends
 ///
 /// - with success when all hosts of the main group have succeeded,
 /// - with the status of a host that fails for good, of any group,
-/// - with `lost_status` when nothing is heard of a host of the main group any more, after it was there. A host of
-///   another group may go away: the main group goes on without it,
+/// - with `lost_status` when a host of the main group does not report any more, after it was there. A host of another
+///   group may go away: the main group continues without it,
 /// - with status 1 when not all hosts of the main group have appeared in time.
 ///
 /// Pure: the caller brings the time. Not thread-safe.
@@ -48,7 +48,7 @@ class GroupBoard {
 
   /// A host has said how it is. False: there is no such group.
   bool OnReport(const std::string& host, const std::string& group, HostState state, int status, Time now);
-  /// How the job ends, once that is known; it does not change any more.
+  /// The end of the job, once that is known; it does not change any more.
   const std::optional<JobVerdict>& Verdict(Time now);
   /// There is a verdict, and every host that is not lost has asked since, or has ended before.
   bool AllKnow(Time now) const;

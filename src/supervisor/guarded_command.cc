@@ -25,14 +25,14 @@ sigset_t GuardSignals() {
   sigaddset(&signals, SIGCHLD);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
     struct sigaction now {};
-    // What is blocked would be taken though it is ignored, as `nohup` has it with SIGHUP.
+    // A blocked signal would be taken even if it is ignored, as `nohup` ignores SIGHUP.
     if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
   }
   return signals;
 }
 
-// In the process of the supervisor. It has a group of its own: signals of a terminal go to the program, which passes
-// them on, once.
+// Runs in the process of the supervisor. It has a group of its own: signals of a terminal go to the program, which
+// passes them on, once.
 [[noreturn]] void Guard(const std::function<int()>& supervise, pid_t parent, int begin) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SupervisorProcess::ParentDeathSignal());

@@ -1,4 +1,4 @@
-// The protocol of the instance metadata service against a strict model of it, which fails as it is told.
+// Tests the protocol of the instance metadata service against a strict model of it, which fails on request.
 #include "supervisor/imds_watch.h"
 
 #include <gmock/gmock.h>

@@ -31,7 +31,7 @@ int WakeSignal() {
   return SIGRTMIN;
 }
 
-// What the command gets; -1: as this program has it.
+// The settings that the command gets; -1: the same as this program has.
 struct JobSettings {
   int input = -1;
   int output = -1;
@@ -47,7 +47,7 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// That of this program, with these in place of those of their names.
+// Returns the environment of this program, with these in place of those of their names.
 std::vector<std::string> Environment(const std::map<std::string, std::string>& variables) {
   std::vector<std::string> settings;
   for (char** setting = environ; *setting != nullptr; ++setting) {
@@ -66,7 +66,7 @@ sigset_t SupervisorSignals() {
   sigaddset(&signals, SupervisorProcess::ParentDeathSignal());
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
     struct sigaction now {};
-    // What is blocked would be taken though it is ignored, as `nohup` has it with SIGHUP.
+    // A blocked signal would be taken even if it is ignored, as `nohup` ignores SIGHUP.
     if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
   }
   return signals;
@@ -118,7 +118,7 @@ void CloseOthersOnExec(const std::vector<int>& given) {
   _exit(127);
 }
 
-// Of this process, as the kernel lists them; nothing if it does not.
+// The children of this process, as the kernel lists them; empty if it does not list them.
 std::vector<pid_t> Children() {
   std::vector<pid_t> children;
   std::error_code error;

@@ -14,16 +14,16 @@
 
 namespace millrace {
 
-/// What a supervisor waits for: the end of a child, a signal that asks it to end, SIGUSR1 or SIGUSR2, Wake, or a
-/// moment.
+/// The events that a supervisor waits for: the end of a child, a signal that asks it to end, SIGUSR1 or SIGUSR2, Wake,
+/// or a moment.
 enum class SupervisorEvent { kChild, kStop, kNotice, kWake, kTime };
 
 /// Blocks SIGUSR1 and SIGUSR2, unless they are ignored, so that a SupervisorProcess that is made later gets those that
 /// come meanwhile. Before there are other threads.
 void HoldNotices();
 
-/// This process as a supervisor. Blocks the signals that it waits for, for the rest of the program and all threads that
-/// it starts, and makes it the one to which orphans of its descendants fall. Made before there are other threads.
+/// This process as a supervisor. It blocks the signals that it waits for, for the rest of the program and all threads
+/// that it starts. Orphans of its descendants become its children. It is made before there are other threads.
 class SupervisorProcess {
  public:
   SupervisorProcess();
@@ -43,7 +43,7 @@ class SupervisorProcess {
   bool parent_died_ = false;
 };
 
-/// What JobProcess executes.
+/// The program that JobProcess executes.
 struct JobCommand {
   std::vector<std::string> words;                // the program, looked for in PATH, and its arguments
   std::string folder;                            // in which it runs; "": that of this process
@@ -67,12 +67,13 @@ class JobProcess {
   JobProcess& operator=(const JobProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// What waitpid says of the command itself, once it has ended. Also takes leave of other descendants that have ended.
+  /// Returns the status of waitpid for the command itself, once it has ended. It also reaps other descendants that have
+  /// ended.
   std::optional<int> Ended();
-  /// Whether a process of its group is there.
+  /// Returns true if a process of its group is there.
   bool HasGroup() const;
-  /// To the command itself; SIGKILL to all of its process group. The workers of a trainer, to which only SIGKILL goes,
-  /// must live until it has saved. The parent tells its children, or leaves them to PassOn.
+  /// Sends it to the command itself; SIGKILL to all of its process group. The workers of a trainer, to which only
+  /// SIGKILL goes, must live until it has saved. The parent informs its children, or leaves them to PassOn.
   void Signal(int signal);
   /// Sends the last signal of the command, which has ended, to those of the group whose parent has ended. The program
   /// that a shell has started is one. Each process gets the signal once. Call it after Ended.

@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-/// Whether the kernel has killed a process for lack of memory since this was made: in the cgroup of this process and
-/// those below it (version 2), else on the whole machine.
+/// Says if the kernel has killed a process for lack of memory since this was made. It looks at the cgroup of this
+/// process and those below it (version 2), else at the whole machine.
 class MemoryKills {
  public:
   MemoryKills();

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// How long before a scheduled event the program is asked to save and to end. EC2 announces such events days ahead.
+// The program is asked to save and to end this long before a scheduled event. EC2 announces such events days ahead.
 constexpr absl::Duration kMaintenanceLead = absl::Minutes(5);
 constexpr size_t kMaxWord = 64;
 constexpr absl::Duration kAboutNow = absl::Seconds(10);
@@ -25,7 +25,7 @@ std::string TextOf(const json& object, const char* name) {
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
-// Of one word, as it is printed and told to programs.
+// Returns true for one word, as it is printed and given to programs.
 bool IsWord(std::string_view text) {
   if (text.empty() || text.size() > kMaxWord) return false;
   for (const char c : text)
@@ -72,9 +72,9 @@ absl::StatusOr<Notice> ParseInstanceAction(std::string_view text) {
   ASSIGN_OR_RETURN(const json object, ParseObject(text));
   Notice notice{.kind = NoticeKind::kInterruption, .detail = TextOf(object, "action")};
   if (!IsWord(notice.detail)) return absl::InvalidArgumentError("it has no action");
-  // A machine that hibernates goes on where it was, and the program with it.
+  // A machine that hibernates continues where it was, and the program with it.
   notice.final = notice.detail != "hibernate";
-  // Without a time the interruption is announced all the same.
+  // The interruption is announced also if its time is missing.
   notice.at = TimeOf("%Y-%m-%dT%H:%M:%E*SZ", TextOf(object, "time"));
   return notice;
 }

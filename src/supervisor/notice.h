@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 
-/// What announces that this machine will be taken away. Pure.
+/// Announcements that this machine will be taken away. Pure.
 
 namespace millrace {
 
@@ -29,7 +29,7 @@ struct Notice {
 /// "interruption", "maintenance", "scale-in", "rebalance", "signal"
 std::string_view NoticeWord(NoticeKind kind);
 
-/// What the instance metadata service says, by its own clock at `now`. InvalidArgument for other documents.
+/// Parses an answer of the instance metadata service, whose clock is at `now`. InvalidArgument for other documents.
 ///
 /// /spot/instance-action: {"action": "terminate", "time": "2026-01-01T00:00:00Z"}
 absl::StatusOr<Notice> ParseInstanceAction(std::string_view json);
@@ -41,9 +41,10 @@ absl::StatusOr<std::optional<Notice>> ParseMaintenance(std::string_view json, ab
 /// /autoscaling/target-lifecycle-state: a notice if it is "Terminated"; nullopt for all other states.
 std::optional<Notice> ParseTargetState(std::string_view text);
 
-/// When Slurm kills a job that must end now: `text` is the value of SLURM_JOB_END_TIME, seconds since 1970. At that
-/// time the job gets SIGTERM, and 30 seconds later SIGKILL (KillWait), which is what counts from ten seconds before it
-/// on. Nullopt if it says nothing: if it is no number, or has passed, since the job was given more time.
+/// Returns the time when Slurm kills a job that must end now: `text` is the value of SLURM_JOB_END_TIME, seconds since
+/// 1970. At that time the job gets SIGTERM, and 30 seconds later SIGKILL (KillWait), which is what counts from ten
+/// seconds before it on. Nullopt if it says nothing: if it is no number, or has passed, since the job was given more
+/// time.
 std::optional<absl::Time> ParseJobEndTime(std::string_view text, absl::Time now);
 
 /// "EC2 will terminate this spot instance at 2026-01-01T00:00:00Z"

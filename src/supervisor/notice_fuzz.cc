@@ -1,4 +1,4 @@
-// Any bytes as each document of the instance metadata service: no crash, and what is told to people and programs is
+// Takes any bytes as each document of the instance metadata service: there is no crash, and people and programs get
 // plain text.
 #include <algorithm>
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// From the thread of a NoticeWatcher to the supervisor. Thread-safe.
+/// Passes notices from the thread of a NoticeWatcher to the supervisor. Thread-safe.
 class NoticeQueue {
  public:
   struct Content {

@@ -62,7 +62,7 @@ NoticeWatcher::NoticeWatcher(EndpointUrl service, Callbacks callbacks)
 NoticeWatcher::~NoticeWatcher() = default;
 
 bool IsEc2Instance() {
-  // Of Nitro and Xen instances.
+  // The vendor is set on Nitro and Xen instances.
   std::string vendor;
   if (std::ifstream file("/sys/devices/virtual/dmi/id/sys_vendor");
       std::getline(file, vendor) && vendor == "Amazon EC2")

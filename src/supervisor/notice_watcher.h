@@ -27,7 +27,7 @@ class NoticeWatcher {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Whether this machine is an instance of EC2, as its firmware says. Asks nobody.
+/// Returns true if this machine is an instance of EC2, as its firmware says. It asks no service.
 bool IsEc2Instance();
 
 }  // namespace millrace

@@ -21,7 +21,7 @@ bool CannotStart(const AttemptEnd& end) {
   return end.signal == 0 && (end.status == kNotExecutable || end.status == kNotFound);
 }
 
-// Also if the shell that ran the program says so; 255, for one, is no status of a signal.
+// It counts also if the shell that ran the program says so; 255, for one, is no status of a signal.
 bool WasKilled(const AttemptEnd& end) {
   return end.signal != 0 || (end.status > 128 && end.status <= 128 + SIGRTMAX);
 }
@@ -53,7 +53,7 @@ RestartPolicy::Decision RestartPolicy::OnEnd(const AttemptEnd& end) {
   if (end.leaves || (end.advised && end.status == 0)) {
     decision.status = options_.requeue_exit;
     return finally(JobOutcome::kElsewhere,
-                   fmt::format("the job must go on on another machine: status {}", options_.requeue_exit));
+                   fmt::format("the job must continue on another machine: status {}", options_.requeue_exit));
   }
   if (end.stopped) return finally(JobOutcome::kStopped, end.status == 0 ? "" : "it was asked to end");
   if (decision.status == 0 && !options_.serves) return finally(JobOutcome::kSuccess, "");

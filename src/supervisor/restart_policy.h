@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// How one execution of a command ended.
+/// The end of one execution of a command.
 struct AttemptEnd {
   int status = 0;  // its exit status; 128 + signal if a signal ended it, as shells say it
   int signal = 0;  // 0: it exited
@@ -21,7 +21,7 @@ struct AttemptEnd {
   bool out_of_memory = false;  // the kernel killed one of its processes for lack of memory
 };
 
-/// How a job stands after an attempt.
+/// The state of a job after an attempt.
 enum class JobOutcome {
   kSuccess,
   kFailure,
@@ -40,22 +40,22 @@ struct RestartOptions {
   bool serves = false;         // the command serves another one, which needs it for as long as it runs
 };
 
-/// Whether a command is started again, and when. Pure: no clock, no randomness.
+/// Decides if and when a command is started again. Pure: no clock, no randomness.
 ///
-/// There are `retries` + 1 attempts at most. None follows
-/// - one that succeeded;
-/// - one that was asked to end, also by a SIGINT of its own terminal;
-/// - one on a machine that goes away, whatever its status: a program that saves and exits with 0 has not finished. The
-///   same holds for status 0 soon after the advice to leave. The job's status is then `requeue_exit`;
-/// - `fast_failures` attempts in a row that each failed within ten seconds.
+/// There are `retries` + 1 attempts at most. No attempt follows in these cases:
+/// - One has succeeded.
+/// - One was asked to end, also by a SIGINT of its own terminal.
+/// - One has ended on a machine that goes away, whatever its status: a program that saves and exits with 0 has not
+///   finished. The same holds for status 0 soon after the advice to leave. The job's status is then `requeue_exit`.
+/// - `fast_failures` attempts in a row have each failed within ten seconds.
 /// Else the first of `rules` that matches decides. If there is none, no attempt follows one that could not be started
 /// (status 126 or 127, as shells say it), or that asked for another machine (status `requeue_exit`).
 ///
 /// A command that `serves` has no end of its own. If a signal has ended it, or it ends with 0 as servers do on SIGTERM,
 /// an attempt always follows. No retry is used then. A rule for status 0 counts, too: `exit` makes it a success.
 ///
-/// The delay is `delay` after the first failure and doubles with each further one in a row, up to a minute or `delay`,
-/// whichever is longer; an attempt that ran for a minute begins a new row.
+/// The delay is `delay` after the first failure. It doubles with each further one in a row, up to a minute or `delay`,
+/// whichever is longer. An attempt that ran for a minute begins a new row.
 class RestartPolicy {
  public:
   explicit RestartPolicy(RestartOptions options) : options_(std::move(options)) {}
@@ -81,7 +81,7 @@ class RestartPolicy {
 
 /// "exited with status 3", "was killed by signal 9 (SIGKILL)", "hung and was killed by ..."
 std::string EndText(const AttemptEnd& end);
-/// What rules call the reason: "", "Signal: SIGSEGV", "Hang: ...", "OutOfMemoryError: ...", "CannotStartError: ...".
+/// The reason as rules name it: "", "Signal: SIGSEGV", "Hang: ...", "OutOfMemoryError: ...", "CannotStartError: ...".
 std::string ReasonText(const AttemptEnd& end);
 /// "SIGTERM"
 std::string SignalName(int signal);

@@ -37,7 +37,7 @@ UniqueFd LockFolder(const std::string& folder) {
   return fd;
 }
 
-// Of this user's supervisors that were killed: what no process holds.
+// Removes folders of this user's supervisors that were killed: no process holds these folders.
 void SweepFolders(const char* parent) {
   const std::string prefix = FolderPrefix();
   std::error_code error;

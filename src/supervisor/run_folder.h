@@ -13,9 +13,9 @@
 
 namespace millrace {
 
-/// A folder of this user alone, in TMPDIR, else in memory, through which a supervisor and the programs below it talk,
-/// whatever processes lie between them: millrace.heartbeat() and millrace.notice() in Python. Removed with its owner;
-/// of an owner that was killed, by the next one on the same machine.
+/// A folder of this user alone, in TMPDIR, else in memory. Through it a supervisor and the programs below it
+/// communicate, whatever processes lie between them: millrace.heartbeat() and millrace.notice() in Python. It is
+/// removed with its owner. If the owner was killed, the next owner on the same machine removes it.
 class RunFolder {
  public:
   static absl::StatusOr<std::unique_ptr<RunFolder>> Make();
@@ -35,11 +35,11 @@ class RunFolder {
   /// attempt; nullopt: none.
   std::optional<std::pair<uint64_t, uint64_t>> Steps() const;
 
-  /// Before an attempt: nothing is known of its program.
+  /// Call it before an attempt: nothing is known of its program.
   absl::Status Begin();
-  /// Whether there was a heartbeat since the last call.
+  /// Returns true if there was a heartbeat since the last call.
   bool TakeHeartbeat();
-  /// Whether the program looks for notices by itself: it has looked once.
+  /// Returns true if the program looks for notices by itself: it has looked once.
   bool ProgramWatches() const;
   /// `end`: when the program will be killed; nullopt: it will not.
   absl::Status Tell(const Notice& notice, std::optional<absl::Time> end) const;

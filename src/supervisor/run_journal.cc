@@ -31,7 +31,7 @@ absl::Status RunJournal::Write(std::string_view event, const std::vector<Field>&
   for (const Field& field : fields)
     std::visit([&](const auto& one) { json[std::string(field.first)] = one; }, field.second);
   const std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
-  // In one call, so that lines of several runs do not mix.
+  // A line is written in one call, so that lines of several runs do not mix.
   const ssize_t wrote = write(fd_.get(), line.data(), line.size());
   if (wrote == static_cast<ssize_t>(line.size()) || failed_) return absl::OkStatus();
   failed_ = true;

@@ -32,7 +32,7 @@ bool IsDigit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Also of options ("--api-key"), of Hydra ("++db.password") and of headers ("X-Api-Key").
+// The characters of names of options ("--api-key"), of Hydra ("++db.password") and of headers ("X-Api-Key") count, too.
 bool IsOfName(char c) {
   return IsLetter(c) || IsDigit(c) || std::string_view("_-.+~[]").find(c) != std::string_view::npos;
 }

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// Without what stands before the '@' of its authority, which may be a password.
+/// Returns the URL without the text before the '@' of its authority, which may be a password.
 std::string WithoutUser(std::string_view url);
 
 /// Returns the words with "***" in place of each value that may be a secret. NAME=VALUE behind `env` is one. So is the

@@ -228,7 +228,7 @@ AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
   if (output != nullptr) {
     command.output = output->output();
     command.errors = output->errors();
-    // What waits in the buffer of a program is no sign of life, and is lost with it.
+    // Output that waits in the buffer of a program is no sign of life, and is lost with the program.
     if (getenv("PYTHONUNBUFFERED") == nullptr) command.variables.emplace("PYTHONUNBUFFERED", "1");
   }
   absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(process_, command);
@@ -289,13 +289,13 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output, Attemp
     if (const auto life = LastLife()) watch.OnAlive(*life);  // of those that serve channels
     if (output != nullptr) watch.OnAlive(output->last());
     OnEvent(event, signal, watch, job);
-    // Before SIGTERM, which ends most programs at once, and before its grace begins.
+    // Stacks are kept before SIGTERM, which ends most programs at once, and before its grace begins.
     if (const auto hangs = watch.Next(); !watch.ending() && hangs && *hangs <= Clock::now()) KeepStacks();
     if (const AttemptWatch::Action due = watch.OnTime(Clock::now()); due.signal != 0) Carry(due, job);
   }
 }
 
-// Of a command that hangs: in the messages, and beside its log.
+// Keeps the stacks of a command that hangs: in the messages, and beside its log.
 void JobSupervisor::KeepStacks() {
   if (!folder_) return;
   std::string text;
@@ -338,7 +338,7 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
         {{"attempt", static_cast<int64_t>(attempt_)}, {"signal", SignalName(action.signal)}, {"why", action.text}});
 }
 
-// When the scheduler ends this job, if that is sooner than the grace.
+// The time when the scheduler ends this job, if that is sooner than the grace.
 std::optional<absl::Time> JobSupervisor::EndOfJob() const {
   if (options_.inner) return std::nullopt;
   const absl::Time now = absl::Now();
@@ -359,7 +359,7 @@ void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
   if (signal == SIGTERM) {
     const Milliseconds left = Until(*watch.kill_at());
     TellProgram(notice, left);
-    // The program gets no signal, so no other event says that it was told.
+    // The program gets no signal, so no other event says that it was informed.
     if (action.signal == 0) {
       Write("notice", {{"kind", std::string(NoticeWord(notice.kind))},
                        {"detail", notice.detail},

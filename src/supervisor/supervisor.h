@@ -43,27 +43,29 @@ struct SupervisorOptions {
   /// Called once, before the first attempt: threads that it makes leave signals to the supervisor. May be empty; an
   /// error ends the job before it begins.
   std::function<absl::Status()> begin;
-  /// Told the events of the journal, whether there is one or not. May be empty.
+  /// Gets the events of the journal, whether there is one or not. May be empty.
   std::function<void(std::string_view event, const RunJournal::Fields& fields)> on_event;
   /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised, and the
   /// caller writes the failure file then.
   std::function<absl::Status(uint64_t attempt)> before_attempt;
   /// Called after the last attempt, before the hooks; may block. Not if RunSupervised fails.
   std::function<void(JobOutcome)> before_end;
-  /// Told what happens, one sentence each, without its end.
+  /// Gets each event as one sentence, without its end.
   std::function<void(const std::string&)> say;
 };
 
 /// Runs a command until it succeeds, must not be restarted (restart_policy.h), or its retries are used up. Returns the
 /// status of the last attempt, as shells say it: 128 + signal if a signal ended it, 127 and 126 if it cannot be
-/// executed, 124 if it hung and then exited with 0; or `requeue_exit` if this machine goes away. An error if this
-/// process cannot supervise it; the failure file and the journal say so, and `on_end` runs, as after any failure.
+/// executed. The status is 124 if it hung and then exited with 0, and `requeue_exit` if this machine goes away. An
+/// error if this process cannot supervise it; the failure file and the journal say so, and `on_end` runs, as after any
+/// failure.
 ///
 /// SIGTERM, SIGINT and SIGHUP, if they are not ignored (nohup), are passed on to the command, which is then not
-/// restarted; its process group is killed after the grace. If a shell ends first, what it has started gets the signal.
-/// SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). A process that a failed attempt leaves running is killed
-/// before the next one starts. A process that a successful command leaves running gets SIGTERM, and SIGKILL 30 seconds
-/// later, or after the grace if that is shorter; if the command had been asked to end, when it would have been killed.
+/// restarted; its process group is killed after the grace. If a shell ends first, the processes that it has started get
+/// the signal. SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). A process that a failed attempt leaves running
+/// is killed before the next one starts. A process that a successful command leaves running gets SIGTERM. It gets
+/// SIGKILL 30 seconds later, or after the grace if that is shorter. If the command had been asked to end, the process
+/// is killed when the command would have been killed.
 ///
 /// The command finds in its environment: MILLRACE_ATTEMPT, 1 for the first; MILLRACE_ATTEMPTS, how many there may be;
 /// MILLRACE_CHECKPOINT, the URI of its checkpoints, if there is one; MILLRACE_HEARTBEAT and MILLRACE_NOTICE
@@ -72,8 +74,8 @@ struct SupervisorOptions {
 /// Call it once, in a program without threads or children; it changes the program's signals.
 absl::StatusOr<int> RunSupervised(const SupervisorOptions& options);
 
-/// In place of RunSupervised for a job that fails before its first attempt, with status 1: writes the failure file and
-/// the journal, and runs `on_end`.
+/// Takes the place of RunSupervised for a job that fails before its first attempt, with status 1. It writes the failure
+/// file and the journal, and runs `on_end`.
 void EndBeforeBegin(const SupervisorOptions& options, const std::string& why);
 
 }  // namespace millrace

@@ -32,7 +32,7 @@ absl::StatusOr<SharedArtifact> Checked(SharedArtifact artifact, CheckArtifact ch
   return artifact;
 }
 
-// Whether it says that no usable one exists, and not that the search failed.
+// Returns whether the status says that no usable one exists, and not that the search failed.
 bool IsNoArtifact(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsPermissionDenied(status) || absl::IsDataLoss(status) ||
          absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
@@ -40,7 +40,7 @@ bool IsNoArtifact(const absl::Status& status) {
 
 constexpr const char* kArtifactFolder = "index";
 
-// Absolute, so that it stays the same if the program changes its working directory.
+// Returns an absolute path, so that it stays the same if the program changes its working directory.
 absl::StatusOr<std::string> FullPathOf(const std::string& cache_folder) {
   if (cache_folder.empty()) {
     return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE to a folder that can be written to");
@@ -80,7 +80,7 @@ std::string StemFor(const std::string& name, const StoreTraits& store) {
 ArtifactPlaces::ArtifactPlaces(Stores& stores, ArtifactOptions options)
     : stores_(stores), options_(std::move(options)), beside_(options_.beside.store->traits()) {}
 
-// For one that is built now.
+// Returns the name of one that is built now.
 absl::StatusOr<std::string> ArtifactPlaces::BuiltName() {
   const std::string name = options_.stem + options_.suffix;
   if (options_.one_version) return name;
@@ -144,14 +144,14 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenBeside(CheckArtifact check, C
   return Checked(std::make_shared<Artifact>(BesideUri(), std::move(file)), check);
 }
 
-// Of one on S3: the copy in the cache folder, made now if it is not there yet.
+// Opens the copy of one on S3 in the cache folder, which is made now if it is not there yet.
 absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCopy(CheckArtifact check, CheckArtifact verify) {
   ObjectStore& store = *options_.beside.store;
   ASSIGN_OR_RETURN(const Location cache, MadeCache());
   absl::StatusOr<SharedArtifact> copy = absl::UnknownError("not opened");
   std::string name;
-  // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be,
-  // so damage on the way shows only now, and only here can it be fetched again.
+  // A copy that is missing, or damaged in the cache folder, is fetched. Nothing shows the store what the bytes must be,
+  // so damage in transit shows only now, and only here can it be fetched again.
   for (int attempt = 0; attempt < kCopyAttempts && !copy.ok(); ++attempt) {
     absl::StatusOr<ObjectInfo> info = HeadBlocking(store, options_.beside.prefix, options_.stop);
     // S3 says so of a missing object, too, if the credentials may not list the bucket.
@@ -176,7 +176,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCopy(CheckArtifact check, Che
   return copy;
 }
 
-// What is left of other versions in the cache folder: nobody looks at it, so that it stays if it cannot be removed.
+// Removes other versions from the cache folder. Nobody looks at them, so that one stays if it cannot be removed.
 void ArtifactPlaces::Remove(const std::string& prefix, std::string_view except) {
   if (options_.one_version) return;
   const absl::StatusOr<Location> cache = Cache();
@@ -205,8 +205,9 @@ absl::Status ArtifactPlaces::Rename(const std::string& from, const std::string& 
 
 absl::Status ArtifactPlaces::RefusedBeside(const absl::Status& reason) const {
   if (options_.home != ArtifactHome::kBeside) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format("{} cannot be kept beside the data, and nowhere else it may be: {}",
-                                                   options_.title, ToStd(reason.message())));
+  return absl::FailedPreconditionError(
+      fmt::format("{} cannot be kept beside the data, and must not be kept elsewhere: {}", options_.title,
+                  ToStd(reason.message())));
 }
 
 void ArtifactPlaces::LogKeptInCache(const absl::Status& reason) const {
@@ -234,7 +235,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
     LogKeptInCache(published.status());
     path = cache.store->Uri(name);
   } else {
-    // Kept under the name by which OpenCopy will look for it.
+    // The copy is kept under the name by which OpenCopy will look for it.
     const std::string copy = CopyName(published->info.etag);
     if (Rename(built, copy).ok()) Remove(options_.stem + "-", copy);
     RemoveBuilt("");  // of a time when nothing could be put beside the data
@@ -247,7 +248,7 @@ absl::StatusOr<FileLock> ArtifactPlaces::Lock() {
   if (beside_.is_memory()) return FileLock();
   // A folder can be locked itself, which leaves no trace. The rest is built in the cache folder.
   if (beside_.is_folder() && MayWriteBeside()) {
-    absl::StatusOr<FileLock> lock = FileLock::OfFolder(beside_.root, options_.stop, options_.lock_patience);
+    absl::StatusOr<FileLock> lock = FileLock::OfFolder(beside_.root, options_.stop, options_.max_lock_wait);
     if (!absl::IsDeadlineExceeded(lock.status())) return lock;
     // An artifact appears by a rename, so several may build one. The processes of this user still wait for each other.
     Log(LogLevel::kWarning, "transfer",

@@ -15,27 +15,28 @@
 
 namespace millrace {
 
-/// Where Millrace keeps what it can make again: $MILLRACE_CACHE, $XDG_CACHE_HOME/millrace or ~/.cache/millrace; ""
-/// if none of these is set.
+/// Millrace keeps here what it can make again: $MILLRACE_CACHE, $XDG_CACHE_HOME/millrace or ~/.cache/millrace; "" if
+/// none of these is set.
 std::string DefaultCacheFolder();
 
-/// The folder `index` of a cache folder, in which artifacts lie. It is this user's alone, or a group's, and
+/// Opens the folder `index` of a cache folder, in which artifacts are kept. It is this user's alone, or a group's, and
 /// `index-UID` if the first one belongs to another user (base/own_folder.h). Open makes nothing: NotFound if there is
-/// none. NotFound also for the cache folder "".
+/// none. Returns NotFound also for the cache folder "".
 absl::StatusOr<Location> OpenArtifactCache(Stores& stores, const std::string& cache_folder);
 absl::StatusOr<Location> MakeArtifactCache(Stores& stores, const std::string& cache_folder);
 
-/// The beginning of the names of an artifact in the cache folder. Each principal has a stem of its own, so that nobody
-/// gets an artifact of data that only other credentials may read. For folders it is `name`.
+/// Returns the beginning of the names of an artifact in the cache folder. Each principal has a stem of its own, so that
+/// nobody gets an artifact of data that only other credentials may read. For folders it is `name`.
 std::string StemFor(const std::string& name, const StoreTraits& store);
 
-/// The bytes of a file that is made from data once and kept: an index, a table of rows. Immutable and thread-safe.
+/// Holds the bytes of a file that is made from data once and kept: an index, a table of rows. Immutable and
+/// thread-safe.
 class Artifact {
  public:
   Artifact(std::string uri, MappedFile file) : uri_(std::move(uri)), file_(std::move(file)) {}
   Artifact(std::string uri, std::string bytes) : uri_(std::move(uri)), text_(std::move(bytes)) {}
 
-  /// Where it lies; for messages.
+  /// Returns the place of the artifact; for messages.
   const std::string& uri() const { return uri_; }
   ByteSpan bytes() const { return file_ ? file_->bytes() : AsBytes(text_); }
 
@@ -47,13 +48,13 @@ class Artifact {
 
 using SharedArtifact = std::shared_ptr<const Artifact>;
 
-/// Tells whether bytes are what they should be. It may keep the artifact, or what it makes of it.
+/// Checks whether bytes are what they should be. It may keep the artifact, or what it makes of it.
 using CheckArtifact = absl::FunctionRef<absl::Status(const SharedArtifact&)>;
 /// Opens the object that an artifact is written to, once, and writes and commits it.
 using OpenArtifact = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;
 using BuildArtifact = absl::FunctionRef<absl::Status(OpenArtifact)>;
 
-/// Where an artifact that is built may be put.
+/// Says where an artifact that is built may be put.
 enum class ArtifactHome : uint8_t {
   kBesideOrCache,  // beside the data, or in the cache folder if that cannot be
   kBeside,         // beside the data; FailedPrecondition if that cannot be
@@ -63,25 +64,30 @@ enum class ArtifactHome : uint8_t {
 struct ArtifactOptions {
   Location beside;           // its place beside the data; prefix = the whole key
   std::string cache_folder;  // "": there is none
-  /// In the cache folder it lies at `index/STEM` + `suffix`.
+  /// In the cache folder it is at `index/STEM` + `suffix`.
   std::string stem;
   std::string suffix;
-  /// Whether the stem says all that the bytes depend on: then all that are found are the same. Otherwise a newer one
-  /// may replace it beside the data.
+  /// Says whether the stem says all that the bytes depend on: then all artifacts that are found are the same. Otherwise
+  /// a newer one may replace it beside the data.
   bool one_version = false;
   ArtifactHome home = ArtifactHome::kBesideOrCache;
   std::string title;  // "the index"; for messages
   std::stop_token stop;
-  std::chrono::milliseconds lock_patience = kFolderPatience;  // for the lock of the folder with the data
+  std::chrono::milliseconds max_lock_wait = kMaxFolderWait;  // for the lock of the folder with the data
 };
 
-/// The places where one artifact of some data may lie: beside the data and in the cache folder. It is written whole or
-/// not at all. Blocking; not thread-safe; the Stores must outlive it.
+/// Describes the places where one artifact of some data may be: beside the data and in the cache folder. It is written
+/// whole or not at all. Blocking; not thread-safe; the Stores must outlive it.
 ///
-/// In the cache folder, with the suffix S, `STEM S` is one that was built for the data, `STEM.lock` is locked by the
-/// process that builds it, and `STEM-E S` a copy of the one beside data on S3, where E hashes its ETag. A new copy
-/// replaces the older ones. `STEM@E S` was built while the one beside the data had the ETag E and could not be
-/// replaced: it is the newer of the two until that one is another. Of one version, all these are `STEM S`.
+/// The cache folder may hold these files, with the suffix S:
+///   - `STEM S` is an artifact that was built for the data;
+///   - `STEM.lock` is locked by the process that builds it;
+///   - `STEM-E S` is a copy of the artifact beside data on S3, where E hashes its ETag. A new copy replaces the older
+///     ones;
+///   - `STEM@E S` was built while the artifact beside the data had the ETag E and could not be replaced. It is the
+///     newer of the two until that one is another.
+///
+/// If there is only one version, all these are `STEM S`.
 ///
 /// If the Stores only read (Stores::reads_only), nothing is put beside data, except in memory.
 class ArtifactPlaces {
@@ -89,15 +95,16 @@ class ArtifactPlaces {
   /// Touches nothing yet.
   ArtifactPlaces(Stores& stores, ArtifactOptions options);
 
-  /// Where it may be, the newest first. No clocks are compared: one in the cache folder is newer than that beside the
-  /// data only if it was built in its place.
+  /// It may be in these places, the newest first. No clocks are compared: one in the cache folder is newer than that
+  /// beside the data only if it was built in its place.
   enum class Place : uint8_t { kInPlaceOfBeside, kBeside, kCached };
   static constexpr Place kPlaces[] = {Place::kInPlaceOfBeside, Place::kBeside, Place::kCached};
 
   std::string BesideUri() const { return options_.beside.store->Uri(options_.beside.prefix); }
 
-  /// NotFound if there is none; what `check` says, of each that is opened. From beside data on S3 it is copied to the
-  /// cache folder, unless it is there; `verify` is asked of such a copy, which is fetched again if it is damaged.
+  /// Returns NotFound if there is none; otherwise what `check` says, of each that is opened. An artifact beside data on
+  /// S3 is copied to the cache folder, unless it is there; `verify` is asked of such a copy, which is fetched again if
+  /// it is damaged.
   absl::StatusOr<SharedArtifact> Open(Place place, CheckArtifact check, CheckArtifact verify);
 
   /// Waits until no other process of this machine builds the artifact, and keeps them from it. If nothing can be
@@ -108,8 +115,8 @@ class ArtifactPlaces {
   /// Builds it and puts it where it will be found again: ArtifactOptions::home.
   absl::StatusOr<SharedArtifact> Build(BuildArtifact build);
 
-  /// Open, or if nothing sound is there Build, by one process of this machine; for those of one version. An outage of
-  /// the store, which may hide one, is an error.
+  /// Calls Open, or if nothing sound is there Build, by one process of this machine; for artifacts of one version. An
+  /// outage of the store, which may hide one, is an error.
   absl::StatusOr<SharedArtifact> GetOrBuild(CheckArtifact check, CheckArtifact verify, BuildArtifact build);
 
  private:

@@ -40,10 +40,10 @@ class ArtifactTest : public ::testing::Test {
              .suffix = ".table",
              .one_version = one_version_,
              .title = "the table",
-             .lock_patience = lock_patience_}};
+             .max_lock_wait = max_lock_wait_}};
   }
 
-  // Opened, and locked if no one else has locked it.
+  // Returns the opened file, and whether it is locked, which it is if no one else has locked it.
   static std::pair<UniqueFd, bool> TryLock(const fs::path& path) {
     UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     const bool locked = flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
@@ -80,7 +80,7 @@ class ArtifactTest : public ::testing::Test {
   std::string uri_;
   std::string contents_ = "contents";
   bool one_version_ = true;
-  std::chrono::milliseconds lock_patience_ = kFolderPatience;
+  std::chrono::milliseconds max_lock_wait_ = kMaxFolderWait;
   int built_ = 0;
 };
 
@@ -97,7 +97,7 @@ TEST_F(ArtifactTest, IsBuiltAgainIfItIsDamaged) {
 }
 
 TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataCannotBeWrittenTo) {
-  // What lies in the way of `.millrace/` stops root, too.
+  // A file in the way of `.millrace/` stops root, too.
   std::ofstream(root_ / "data/.millrace") << "no folder";
   for (int i = 0; i < 2; ++i) ExpectAt(Get(), "cache/index/table-1.table");
   EXPECT_EQ(built_, 1);
@@ -125,7 +125,7 @@ TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataAreOnlyRead) {
 TEST_F(ArtifactTest, IsBuiltIfAnotherProcessHoldsTheFolder) {
   const auto [folder, held] = TryLock(root_ / "data");
   ASSERT_TRUE(held);
-  lock_patience_ = std::chrono::milliseconds(1);
+  max_lock_wait_ = std::chrono::milliseconds(1);
   ExpectAt(Get(), "data/.millrace/table-1");
   // The processes of this user still wait for each other.
   const auto lock = Places().Lock();
@@ -297,7 +297,7 @@ TEST_F(ArtifactOnS3Test, ANewVersionReplacesTheCopyOfTheOneBefore) {
     ExpectAt(Places().Build([this](OpenArtifact open) { return Write(open); }), "s3://bkt/.millrace/table-1");
     EXPECT_EQ(Cached().size(), 1u);
   }
-  // Published by another machine.
+  // Another machine has published it.
   ASSERT_TRUE(PutBlocking(*stores_.Open(uri_)->store, ".millrace/table-1", AsBytes("third")).ok());
   const auto third = Places().Open(ArtifactPlaces::Place::kBeside, check, check);
   ASSERT_TRUE(third.ok()) << third.status();

@@ -26,7 +26,7 @@ bool IsHopeless(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsUnauthenticated(status);
 }
 
-// For files: the first folder on the way to the key that is a link; "" without one, and for other stores.
+// Returns the first folder on the way to the key that is a link, for files; "" without one, and for other stores.
 std::string LinkOnTheWay(const ObjectStore& store, std::string_view key) {
   if (!store.traits().is_folder()) return {};
   for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1)) {
@@ -92,7 +92,7 @@ void BulkJob::RemoveLeftovers(ObjectStore& to, std::string_view key) {
   const std::string folder(key.substr(0, key.rfind('/') + 1));
   if (tidy_.size() == kTidyFolders) tidy_.clear();
   if (!tidy_.insert(to.Uri(folder)).second) return;
-  // What stays harms nothing, and if the folder cannot be written to, the copy says so.
+  // A file that stays harms nothing, and if the folder cannot be written to, the copy says so.
   to.RemoveTemporary(folder).IgnoreError();
 }
 
@@ -134,8 +134,8 @@ absl::Status BulkJob::CopySmall(ObjectStore& from, ObjectInfo source, ObjectStor
         Note(from, source, key, copied);
         small_bytes_.used -= source.size;
         small_.used -= 1;
-        // Under the lock, since the owner may be gone right after. It is woken for eight copies at a time: to wake it
-        // costs more than to note one.
+        // Wakes the owner under the lock, since it may be gone right after. It is woken for eight copies at a time: to
+        // wake it costs more than to note one.
         if (small_.used + kRoomAgain <= small_.limit) changed_.notify_all();
       });
   return absl::OkStatus();
@@ -172,7 +172,7 @@ absl::StatusOr<CopiedObject> BulkJob::CopyOne(ObjectStore& from, const ObjectInf
   return copied;
 }
 
-// Under the lock.
+// Call this under the lock.
 void BulkJob::Note(const ObjectStore& from, const ObjectInfo& source, const std::string& key,
                    const absl::StatusOr<CopiedObject>& copied) {
   hopeless_ = hopeless_ || IsHopeless(copied.status());
@@ -189,7 +189,7 @@ absl::Status BulkJob::CheckRemoval(const ObjectStore& store, std::string_view ke
   const std::string link = LinkOnTheWay(store, key);
   if (link.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
-      "{}: lies behind the link {}; remove the link, or name the folder that it leads to", store.Uri(key), link));
+      "{}: is behind the link {}; remove the link, or name the folder that it leads to", store.Uri(key), link));
 }
 
 absl::Status BulkJob::Remove(ObjectStore& store, ObjectInfo object) {
@@ -216,7 +216,7 @@ void BulkJob::RemoveBatch(const Batch& batch) {
   for (const ObjectInfo& object : batch.objects) keys.push_back(object.key);
   Completion<std::vector<absl::Status>> removed;
   batch.store->Delete(std::move(keys), removed.Callback());
-  // Whether they go after a stop is up to the store: they are not counted.
+  // The store decides whether they are removed after a stop: they are not counted.
   if (!removed.WaitOrStop(options_.stop)) return;
   const std::vector<absl::Status> statuses = removed.Wait();
   std::lock_guard lock(mutex_);

@@ -19,14 +19,14 @@
 
 namespace millrace {
 
-/// How far a BulkJob is.
+/// Says how far a BulkJob is.
 struct BulkProgress {
   uint64_t copied_bytes = 0;  // of objects in flight, too
   uint64_t total_bytes = 0;   // to be copied; 0: not known yet
   uint64_t removed_objects = 0;
 };
 
-/// What became of objects. Those that a stop cut off, or that were not begun, are not counted.
+/// Counts what became of objects. Those that a stop cut off, or that were not begun, are not counted.
 struct BulkReport {
   uint64_t objects = 0;
   uint64_t bytes = 0;       // of those whose size is known
@@ -42,6 +42,10 @@ struct BulkReport {
 /// Copies and removes objects, many at a time. An object that fails does not keep the others from being done. Calls
 /// come from one thread; the stores must outlive it. The destructor waits for what has begun.
 ///
+///   BulkJob job({.stop = stop});
+///   RETURN_IF_ERROR(job.Copy(from, object, to, key));  // for each object; does not wait for it
+///   const BulkJob::Reports reports = job.Finish();
+///
 /// Copies (transfer/copy_object.h): 64 objects at a time, or 72 small ones. If their bytes come through this machine,
 /// it is up to 64 MiB of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects,
 /// four at a time. Files behind a link to another folder are never removed: they are not the user's to name here.
@@ -51,7 +55,7 @@ class BulkJob {
  public:
   struct Options {
     std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
-    /// Told of each copy that is done; on any thread, one call at a time; must not block.
+    /// Called for each copy that is done; on any thread, one call at a time; must not block.
     std::function<void(const ObjectInfo& source, const std::string& key, const ObjectInfo& copy)> copied;
     bool read_twice = false;   // CopyObjectOptions::read_twice
     std::string content_type;  // CopyObjectOptions::content_type
@@ -65,8 +69,8 @@ class BulkJob {
   absl::Status Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key);
   absl::Status Remove(ObjectStore& store, ObjectInfo object);
 
-  /// Why Remove refuses an object: the store can hold no such key, or it lies behind a link. For removals that are only
-  /// announced.
+  /// Returns why Remove refuses an object: the store can hold no such key, or it is behind a link. It is for removals
+  /// that are only announced.
   static absl::Status CheckRemoval(const ObjectStore& store, std::string_view key);
 
   struct Reports {
@@ -77,7 +81,7 @@ class BulkJob {
   Reports Finish();
 
  private:
-  /// What bounds the work: `used` never exceeds `limit`.
+  /// Bounds the work: `used` never exceeds `limit`.
   struct Room {
     const uint64_t limit;
     uint64_t used = 0;
@@ -112,7 +116,7 @@ class BulkJob {
   std::mutex mutex_;
   std::condition_variable changed_;
   Room copies_{64};  // by threads
-  Room small_{72};   // of the others, which are told of room in eights
+  Room small_{72};   // of the others, which are notified of room in eights
   Room small_bytes_{64 << 20};
   Room large_{2};
   Room removals_{4};

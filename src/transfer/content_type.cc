@@ -9,7 +9,7 @@ namespace millrace {
 
 namespace {
 
-// Of the media types that IANA registers, or that are in common use, those of files that people train on, and publish.
+// The list has media types that IANA registers, or that are in common use, for files that people train on, and publish.
 constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
     {"avif", "image/avif"},
     {"bmp", "image/bmp"},

@@ -60,7 +60,7 @@ PutOptions PutOptionsFor(const ObjectStore& from, const ObjectInfo& source, cons
 
 absl::Status CameDifferently(const ObjectStore& from, const ObjectInfo& source) {
   return absl::DataLossError(
-      fmt::format("{}: two reads brought different bytes, and the store keeps no checksum to tell which are right; "
+      fmt::format("{}: two reads brought different bytes, and the store keeps no checksum to show which are right; "
                   "nothing was written: copy it again",
                   from.Uri(source.key)));
 }
@@ -72,7 +72,7 @@ absl::StatusOr<CopiedObject> CheckSize(absl::StatusOr<CopiedObject> copied, cons
                                          copied->info.size, from.Uri(source.key), source.size));
 }
 
-// The copy of an object of one piece: the requests that read and write it, and the result of their answers.
+// Copies an object of one piece: holds the requests that read and write it, and the result of their answers.
 class CopyAtOnce {
  public:
   CopyAtOnce(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key, CopyObjectOptions options)
@@ -92,7 +92,7 @@ class CopyAtOnce {
     from_.Get(source_.key, buffer_.span(), std::move(get), std::move(done));
   }
 
-  // True: it is to be read once more.
+  // Returns true if it is to be read once more.
   absl::StatusOr<bool> OnRead(const absl::StatusOr<GetResult>& got) {
     RETURN_IF_ERROR(got.status());
     if (first_hash_) {
@@ -185,7 +185,7 @@ class CopyInPieces {
   }
 
  private:
-  // A buffer on its way round: a piece is read into it, written from it, then the next one.
+  // Holds a buffer that is used again and again: a piece is read into it, written from it, then the next one.
   struct Slot {
     Buffer buffer;
     size_t piece = 0;
@@ -265,7 +265,7 @@ absl::Status CopyInPieces::OnRead(Slot& slot, const absl::StatusOr<GetResult>& g
   return absl::OkStatus();
 }
 
-// `verified`: by a checksum of its own.
+// `verified` means: by a checksum of its own.
 absl::Status CopyInPieces::Note(const Slot& slot, bool verified) {
   unverified_ += verified ? 0 : 1;
   if (!options_.read_twice || check_.checks()) return absl::OkStatus();

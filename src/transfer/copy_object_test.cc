@@ -203,7 +203,7 @@ TEST_F(CopyObjectTest, TellsWhatTheBytesWereHeldAgainst) {
     EXPECT_EQ(check_, CopyCheck::kMatches);
     EXPECT_EQ(from_.gets().size(), gets + 13);
   }
-  // Of parts that are not those of the checksum: the second read is all that tells.
+  // The parts are not those of the checksum: only the second read shows it.
   source_.part_bytes = 10 * kMiB;
   from_.checksum->parts = 11;
   ASSERT_TRUE(Copy().ok());

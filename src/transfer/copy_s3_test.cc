@@ -8,7 +8,7 @@
 #include "store/s3_store.h"
 #include "transfer/copy_object.h"
 
-/// Large objects of an S3 that keeps their parts.
+/// These tests have large objects of an S3 that keeps their parts.
 
 namespace millrace {
 namespace {
@@ -69,7 +69,7 @@ TEST_F(CopyS3Test, ThePartsOfAnUploadAreLearnt) {
   const auto again = LearnBlocking(*store_, {.key = "k", .size = object->size, .etag = object->etag});
   ASSERT_TRUE(again.ok() && again->checksum) << again.status();
   EXPECT_EQ(again->part_bytes, 8 * kMiBytes);
-  // Of another version nothing is.
+  // Nothing is known of another version.
   const auto other = LearnBlocking(*store_, {.key = "k", .size = object->size, .etag = "x-5"});
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(other->part_bytes, 0u);

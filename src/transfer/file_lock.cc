@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// flock cannot be told to stop waiting, so it is asked again and again.
+// flock cannot be interrupted while it waits, so it is called again and again.
 constexpr std::chrono::milliseconds kAskAgain{50};
 // After so many times the user is informed: the other process may be stopped, or belong to another user.
 constexpr int kAskedInSilence = 200;
@@ -33,9 +33,9 @@ FileLock::~FileLock() {
 }
 
 absl::StatusOr<FileLock> FileLock::OfFolder(const std::string& path, std::stop_token stop,
-                                            std::chrono::milliseconds patience) {
+                                            std::chrono::milliseconds max_wait) {
   FileLock lock(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  RETURN_IF_ERROR(lock.Take(path, stop, patience));
+  RETURN_IF_ERROR(lock.Take(path, stop, max_wait));
   return lock;
 }
 
@@ -56,17 +56,17 @@ absl::StatusOr<FileLock> FileLock::OfFile(const std::string& path, std::stop_tok
   return lock;
 }
 
-absl::Status FileLock::Take(const std::string& path, const std::stop_token& stop, std::chrono::milliseconds patience) {
+absl::Status FileLock::Take(const std::string& path, const std::stop_token& stop, std::chrono::milliseconds max_wait) {
   if (file_ < 0) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
   for (int asked = 0; flock(file_, LOCK_EX | LOCK_NB) != 0; ++asked) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return absl::OkStatus();
     // In the coarser unit: kForever in nanoseconds would overflow.
-    if (std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin) >= patience) {
+    if (std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin) >= max_wait) {
       return absl::DeadlineExceededError(
           fmt::format("{}: another process has locked it for {:.3g} s (lslocks shows it)", path,
-                      std::chrono::duration<double>(patience).count()));
+                      std::chrono::duration<double>(max_wait).count()));
     }
     if (asked == kAskedInSilence) {
       Log(LogLevel::kWarning, "transfer",

@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-/// How long a process waits for the lock of a folder: longer than it takes to build most indexes.
-inline constexpr std::chrono::minutes kFolderPatience{10};
+/// A process waits this long for the lock of a folder: longer than it takes to build most indexes.
+inline constexpr std::chrono::minutes kMaxFolderWait{10};
 
-/// The exclusive lock of a file or folder (flock), held until destruction; the system frees it when the process ends,
+/// Holds the exclusive lock of a file or folder (flock) until destruction; the system frees it when the process ends,
 /// however it ends. Movable. Without a lock it does nothing.
 class FileLock {
  public:
@@ -28,15 +28,15 @@ class FileLock {
   /// that is missing or read-only, a file system without locks) it returns one that does nothing. Cancelled soon after
   /// `stop` is requested.
   ///
-  /// Any user who may read a folder can hold its lock: DeadlineExceeded after `patience`. A file is this user's alone
+  /// Any user who may read a folder can hold its lock: DeadlineExceeded after `max_wait`. A file is this user's alone
   /// (0600); one of another user is not locked.
   static absl::StatusOr<FileLock> OfFolder(const std::string& path, std::stop_token stop,
-                                           std::chrono::milliseconds patience = kFolderPatience);
+                                           std::chrono::milliseconds max_wait = kMaxFolderWait);
   static absl::StatusOr<FileLock> OfFile(const std::string& path, std::stop_token stop);
 
  private:
   explicit FileLock(int file) : file_(file) {}
-  absl::Status Take(const std::string& path, const std::stop_token& stop, std::chrono::milliseconds patience);
+  absl::Status Take(const std::string& path, const std::stop_token& stop, std::chrono::milliseconds max_wait);
   int file_ = -1;
 };
 

@@ -13,8 +13,8 @@ namespace millrace {
 
 namespace {
 
-// The first key with this prefix; "" if there is none, or none is visible. NotFound if the bucket is missing, which a
-// store does not tell in the answer to a request for one object.
+// Returns the first key with this prefix; "" if there is none, or none is visible. Returns NotFound if the bucket is
+// missing, which a store does not say in the answer to a request for one object.
 absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix, const std::stop_token& stop = {}) {
   ListOptions options;
   options.prefix = std::move(prefix);
@@ -60,7 +60,7 @@ absl::StatusOr<ObjectInfo> FindOneObject(const Location& location) {
   return absl::NotFoundError(
       fmt::format("{0}: there is no such object, but {1}; `millrace ls {2}` lists them, and `millrace cat '{2}{3}'` "
                   "writes them all",
-                  store.Uri(location.prefix), below ? "objects lie below it" : "the names of others begin so",
+                  store.Uri(location.prefix), below ? "objects are below it" : "the names of others begin so",
                   store.Uri(begin), deeper ? "**" : "*"));
 }
 

@@ -23,7 +23,7 @@ std::string Unescaped(std::string_view text) {
   return out;
 }
 
-// The part of a pattern before the part that has its first wildcard: "" or ending with '/'.
+// Returns the part of a pattern before the part that has its first wildcard: "" or ending with '/'.
 std::string_view FolderOf(std::string_view pattern) {
   const size_t wildcard = pattern.find_first_of("*?[");
   return pattern.substr(0, pattern.substr(0, wildcard).rfind('/') + 1);
@@ -59,7 +59,7 @@ class Expander {
   Expander(const Pattern& pattern, const ExpandOptions& options, PageSink each)
       : store_(*pattern.store), pattern_(pattern.pattern), options_(options), each_(each) {}
 
-  // What matches below `folder`, of which the pattern's first `done` bytes speak.
+  // Finds the keys below `folder` that match, of which the pattern's first `done` bytes speak.
   absl::Status Walk(const std::string& folder, size_t done) {
     const std::string_view rest = std::string_view(pattern_).substr(done);
     if (rest.empty()) return GiveFolder(folder);
@@ -74,7 +74,7 @@ class Expander {
   }
 
  private:
-  // `next` npos: `part` is the pattern's last.
+  // If `next` is npos, `part` is the pattern's last.
   absl::Status Match(const std::string& folder, std::string_view part, size_t next, const ListPage& page) {
     const bool last = next == std::string::npos;
     const auto matches = [&](std::string_view name) { return GlobMatches(part, name.substr(folder.size())); };

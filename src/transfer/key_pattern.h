@@ -11,21 +11,21 @@
 
 namespace millrace {
 
-/// A prefix that names a folder: "" or ending with '/'.
+/// Returns a prefix that names a folder: "" or ending with '/'.
 std::string AsFolder(std::string prefix);
 
-/// Whether it is what tools write to show an empty folder: a name that ends with '/', and no bytes. One with bytes is
-/// an object like others.
+/// Returns whether tools have written it to show an empty folder: a name that ends with '/', and no bytes. One with
+/// bytes is an object like others.
 bool IsFolderMarker(const ObjectInfo& object);
 
-/// The folder for Millrace's own files of a data set; objects below it are not samples.
+/// This folder is for Millrace's own files of a data set; objects below it are not samples.
 inline constexpr std::string_view kDatasetFolder = ".millrace/";
 
-/// Whether an object, named by its key below a place of data, is one of Millrace's own files: of a data set at this
-/// place or in a folder below it.
+/// Returns whether an object, named by its key below a place of data, is one of Millrace's own files. Such a file is of
+/// a data set at this place or in a folder below it.
 bool IsOwnFile(std::string_view name);
 
-/// A URI with wildcards (store/glob.h), opened.
+/// Holds a URI with wildcards (store/glob.h), opened.
 struct Pattern {
   std::string uri;  // as given
   ObjectStore* store = nullptr;
@@ -33,15 +33,18 @@ struct Pattern {
   std::string folder;   // "" or ending with '/': the last folder before the first wildcard, of keys
 };
 
-/// What a URI names if it is taken literally.
+/// Says what a URI names if it is taken literally.
 enum class Named {
   kObject,
   kFolder,  // the objects below it
   kPrefix,  // the objects that begin so
 };
 
-/// nullopt if the URI has no wildcard, or if something exists under exactly this name, which then is meant. One
-/// request if there are wildcards. Cancelled soon after a stop is requested.
+/// Returns nullopt if the URI has no wildcard, or if something exists under exactly this name, which then is meant. It
+/// makes one request if there are wildcards. Returns Cancelled soon after a stop is requested.
+///
+///   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, "s3://b/x-*.tar", Named::kObject));
+///   if (pattern) return ExpandObjects(*pattern, /*recursive=*/false, each);
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named,
                                                    const std::stop_token& stop = {});
 
@@ -56,16 +59,17 @@ struct ExpandOptions {
 /// stop is requested.
 absl::Status Expand(const Pattern& pattern, const ExpandOptions& options, PageSink each);
 
-/// NotFound, for a pattern without a match.
+/// Returns NotFound, for a pattern without a match.
 absl::Status NothingMatches(const Pattern& pattern);
 
 using ObjectSink = absl::FunctionRef<absl::Status(const ObjectInfo&)>;
 
-/// The objects whose keys begin with `prefix`, in order of keys. Errors as those of Expand.
+/// Visits the objects whose keys begin with `prefix`, in order of keys. Errors are those of Expand.
 absl::Status ForEachObject(ObjectStore& store, const std::string& prefix, ObjectSink each,
                            const std::stop_token& stop = {});
 
-/// The objects that match, with `recursive` also those below folders that match. NotFound if there is none.
+/// Visits the objects that match, with `recursive` also those below folders that match. Returns NotFound if there is
+/// none.
 absl::Status ExpandObjects(const Pattern& pattern, bool recursive, ObjectSink each, const std::stop_token& stop = {});
 
 }  // namespace millrace

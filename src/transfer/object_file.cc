@@ -81,7 +81,7 @@ absl::Status ObjectFile::ReadAlone(uint64_t offset, MutableByteSpan into, const 
   });
 }
 
-// What the piece at `offset` has of `into`; there is always some.
+// Returns what the piece at `offset` has of `into`; there is always some.
 absl::StatusOr<size_t> ObjectFile::ReadAhead(uint64_t offset, MutableByteSpan into) {
   for (;;) {
     if (const size_t count = ReadHeld(offset, into); count > 0) return count;

@@ -28,7 +28,7 @@ bool IsWhole(const ObjectReader::Request& request) {
 
 }  // namespace
 
-// A request, and how far it has come.
+// Holds a request, and how far it has come.
 struct ObjectReader::Asked {
   explicit Asked(Request asked) : request(std::move(asked)), next(request.range.offset) {}
 
@@ -44,13 +44,13 @@ struct ObjectReader::Asked {
   std::deque<SpanChecksum> spanning;  // several requests, whose bytes have not come
   uint32_t crc = 0;                   // of what has come of the first of them
 
-  // The piece at `next`.
+  // Returns the piece at `next`.
   ByteRange NextRange(uint64_t piece_bytes) const {
     if (request.range.length <= piece_bytes) return request.range;
     const ByteRange piece = pieces->At(pieces->IndexOf(next - base));
     return {next, std::min(base + piece.end(), request.range.end()) - next};
   }
-  // Of what one request reads: those of spans that lie within it.
+  // Returns the checksums of what one request reads: those of spans that lie within it.
   std::vector<SpanChecksum> ChecksumsOf(ByteRange range) {
     std::vector<SpanChecksum> within;
     const std::vector<SpanChecksum>& all = request.checksums;
@@ -66,7 +66,7 @@ struct ObjectReader::Asked {
   }
 };
 
-// What becomes a piece for the consumer.
+// A unit becomes a piece for the consumer.
 struct ObjectReader::Unit {
   std::shared_ptr<Asked> asked;
   ByteRange range;
@@ -130,7 +130,7 @@ absl::Status ObjectReader::AskSource() {
   exhausted_ = !request;
   if (exhausted_) return absl::OkStatus();
   Asked& asked = *coming_.emplace_back(std::make_shared<Asked>(*std::move(request)));
-  // Without ETag nothing that is told of the object need be about the version that is read.
+  // Without ETag, no fact about the object need be about the version that is read.
   const ObjectInfo& object = asked.request.object;
   const bool large = asked.request.range.length > piece_bytes_ && asked.request.checksums.empty();
   if (large && !object.etag.empty()) LearnObject(store_, object, asked.learning.emplace().Callback());
@@ -162,7 +162,7 @@ absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked
   ASSIGN_OR_RETURN(const bool known, IsKnown(*asked));
   if (!known) return false;
   const ByteRange range = asked->NextRange(piece_bytes_);
-  // Before a unit is made: one of which nothing was asked would stand in the way of SkipRest.
+  // This comes before a unit is made: one for which nothing was requested would stand in the way of SkipRest.
   if (range.length > 0 && calls_.count() == kMaxRequests) return false;
   if (units_.empty() || units_.back()->all_asked) {
     const bool in_one = asked->request.in_one || !asked->request.into.empty();
@@ -178,7 +178,7 @@ absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked
   return true;
 }
 
-// Null when it has to wait for room.
+// Returns null when it has to wait for room.
 absl::StatusOr<std::unique_ptr<ObjectReader::Unit>> ObjectReader::MakeUnit(const std::shared_ptr<Asked>& asked,
                                                                            ByteRange range) {
   auto unit = std::make_unique<Unit>();
@@ -198,7 +198,7 @@ absl::StatusOr<std::unique_ptr<ObjectReader::Unit>> ObjectReader::MakeUnit(const
   return unit;
 }
 
-// The spare one, if it has this size: to touch new memory costs a third of the time of receiving its bytes.
+// Takes the spare space, if it has this size: to touch new memory costs a third of the time of receiving its bytes.
 bool ObjectReader::TakeSpace(uint64_t bytes, Space& space) {
   if (spare_.buffer.size() == bytes) {
     space = std::exchange(spare_, {});
@@ -238,11 +238,11 @@ void ObjectReader::Get(Unit& unit, ByteRange range) {
              calls_.Add<absl::StatusOr<GetResult>>([&unit](const absl::StatusOr<GetResult>& result) {
                unit.status.Update(result.status());
                --unit.in_flight;
-               return absl::OkStatus();  // an error is that of its unit, and told in its turn
+               return absl::OkStatus();  // an error is that of its unit, and reported with it
              }));
 }
 
-// Until the first unit is complete. Meanwhile one that takes many requests gets them.
+// Waits until the first unit is complete. Meanwhile one that takes many requests gets them.
 absl::Status ObjectReader::WaitForFront() {
   size_t room = SIZE_MAX;
   do {
@@ -262,7 +262,7 @@ absl::StatusOr<std::optional<ObjectReader::Piece>> ObjectReader::Next() {
   }
   do {
     EndCurrent();
-    // Also where reads end too soon to be cancelled, as those of files.
+    // This is checked also if reads end too soon to be cancelled, as those of files do.
     if (owners_stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
     RETURN_IF_ERROR(WaitForFront());
     if (units_.empty()) return std::nullopt;

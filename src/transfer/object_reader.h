@@ -18,12 +18,19 @@
 
 namespace millrace {
 
-/// Reads objects, or ranges of them, by many requests at a time, and hands out their bytes in the order in which they
-/// were asked for, so that neither the latency of an object nor that of a large object's pieces is paid one by one.
+/// Reads objects, or ranges of them, by many requests at a time, and hands out their bytes in the order of the
+/// requests. Neither the latency of an object nor that of a large object's pieces is thereby paid one by one.
 ///
-/// What is larger than PieceBytes() is read in pieces, along the parts in which the store keeps the object; what must
-/// be known for that is asked ahead. All bytes are verified as well as can be: against the checksums of the request; a
-/// whole object that comes without any against the one that the store keeps (whole_check.h).
+///   ObjectReader reader(store, memory, source);  // `source` returns one request after the other, then nullopt
+///   for (;;) {
+///     ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader.Next());
+///     if (!piece) break;
+///     Use(piece->bytes);  // valid until the next call of Next
+///   }
+///
+/// Requests larger than PieceBytes() are read in pieces, along the parts in which the store keeps the object; the facts
+/// that this needs are requested ahead. All bytes are verified as well as can be. The checksums of the request serve
+/// for that. A whole object that comes without any is checked against the one that the store keeps (whole_check.h).
 ///
 /// Bounds: 256 requests, and the smaller of 16 pieces (128 MiB of S3, 32 MiB of files) and half the budget in bytes; a
 /// larger single piece is read alone. All bytes are reserved in the budget, except those in memory of the caller. The
@@ -41,10 +48,10 @@ class ObjectReader {
     /// back what it has got, and all pieces come once more, from the first. Null or false: DataLoss.
     std::function<bool()> begin_again = {};
   };
-  /// A request for all of an object.
+  /// Returns a request for all of an object.
   static Request All(ObjectInfo object);
 
-  /// The next range to read, nullopt at the end. Called on the thread that calls Next().
+  /// Returns the next range to read, nullopt at the end. It is called on the thread that calls Next().
   using Source = std::function<absl::StatusOr<std::optional<Request>>()>;
 
   static constexpr uint64_t kMaxPieces = 16;
@@ -69,11 +76,12 @@ class ObjectReader {
   /// only destruction is allowed.
   absl::StatusOr<std::optional<Piece>> Next();
 
-  /// Of the request whose piece came last nothing more is wanted.
+  /// The caller wants nothing more of the request whose piece came last.
   void SkipRest();
 
-  /// The largest range that is read by one request: several fit into the bounds above. As much as makes the cost of a
-  /// request small (8 MiB of S3, 2 MiB of files), and no more, since what is small stays in the caches of the CPU.
+  /// Returns the largest range that is read by one request: several fit into the bounds above. It is large
+  /// enough to make the cost of a request small (8 MiB of S3, 2 MiB of files). It is not larger, since small pieces
+  /// stay in the caches of the CPU.
   static uint64_t PieceBytes(const ObjectStore& store, const MemoryBudget& memory);
 
  private:

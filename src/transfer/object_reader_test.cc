@@ -256,13 +256,14 @@ TEST(ObjectReader, TheEndCancelsAndWaits) {
   EXPECT_EQ(reads->Next().status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(memory.used(), 10'000u);
   std::jthread end([&] { reads.reset(); });
-  // Nothing can end before the reads are let go; all of them must then have been told to stop, or have been answered.
+  // Nothing can end before the reads are released; all of them must then have been asked to stop, or have been
+  // answered.
   store.Release();
   end.join();
   EXPECT_EQ(memory.used(), 0u);
 }
 
-// One request, and what its pieces are.
+// Holds one request, and its pieces.
 struct Pieced {
   absl::Status status;
   std::string bytes;
@@ -285,7 +286,7 @@ Pieced ReadOne(ObjectStore& store, MemoryBudget& memory, ObjectReader::Request r
   return result;
 }
 
-// An object of ten pieces and a half, uploaded in parts of three quarters of a piece.
+// The object has ten pieces and a half, and was uploaded in parts of three quarters of a piece.
 class LargeObjectTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kPiece = 64 << 10;
@@ -296,7 +297,7 @@ class LargeObjectTest : public ::testing::Test {
     store_.part_bytes = kPiece / 4 * 3;
     const auto put = PutBlocking(store_, "k", AsBytes(text_));
     EXPECT_TRUE(put.ok()) << put.status();
-    // As that of a multipart upload looks, for the parts to be asked for.
+    // The ETag looks as that of a multipart upload, for the parts to be requested.
     object_ = {.key = "k", .size = text_.size(), .etag = put->etag};
   }
 

@@ -19,7 +19,7 @@ namespace {
 
 using FolderHandle = std::unique_ptr<DIR, int (*)(DIR*)>;
 
-// Of what a name, or the link of that name, leads to. nullopt: a regular file or a folder.
+// Returns the kind of what a name, or the link of that name, leads to. Returns nullopt for a regular file or a folder.
 std::optional<OtherFile::Kind> KindOf(const struct stat& info) {
   if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return std::nullopt;
   if (S_ISFIFO(info.st_mode)) return OtherFile::Kind::kPipe;
@@ -51,7 +51,7 @@ class OtherFileWalk {
   }
 
  private:
-  // Regular files cost no call, but on file systems that do not tell kinds with names.
+  // Regular files cost no call, except on file systems that do not return kinds with names.
   static std::vector<std::string> Names(DIR* folder) {
     std::vector<std::string> names;
     while (const dirent* const entry = readdir(folder)) {
@@ -107,7 +107,7 @@ std::string_view KindText(OtherFile::Kind kind) {
     case OtherFile::Kind::kBrokenLink:
       return "a link that leads nowhere";
     case OtherFile::Kind::kLoop:
-      return "a link to a folder that it lies in";
+      return "a link to a folder that it is in";
   }
   return "";
 }

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// A file of a folder that is no object: listings pass it over.
+/// Describes a file of a folder that is not an object: listings pass it over.
 struct OtherFile {
   enum class Kind {
     kTemporary,  // of a writer that is at work, or was killed (base/atomic_file.h)
@@ -18,7 +18,7 @@ struct OtherFile {
     kSocket,
     kDevice,
     kBrokenLink,  // what it leads to does not exist, or it leads to itself
-    kLoop,        // a link to a folder that it lies in
+    kLoop,        // a link to a folder that it is in
   };
   Kind kind = Kind::kTemporary;
   std::string name;  // below the folder
@@ -26,7 +26,7 @@ struct OtherFile {
   int64_t modified_ms = 0;  // since 1970
 };
 
-/// "a pipe", "a link that leads nowhere", ...
+/// Returns "a pipe", "a link that leads nowhere", ...
 std::string_view KindText(OtherFile::Kind kind);
 
 struct OtherFilesOptions {
@@ -35,9 +35,9 @@ struct OtherFilesOptions {
   std::stop_token stop;
 };
 
-/// Calls `each` with what `folder` (a path that ends with '/') has besides objects, each folder's files in the order of
-/// their names, until one call fails. What cannot be read is passed over: listings say why. Blocking. Cancelled soon
-/// after a stop is requested.
+/// Calls `each` with the other files of `folder` (a path that ends with '/'), that is those that are not objects, until
+/// one call fails. Each folder's files come in the order of their names. Files that cannot be read are passed over:
+/// listings say why. Blocking. Returns Cancelled soon after a stop is requested.
 absl::Status ForEachOtherFile(const std::string& folder, const OtherFilesOptions& options,
                               absl::FunctionRef<absl::Status(const OtherFile&)> each);
 

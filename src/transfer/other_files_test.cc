@@ -71,7 +71,7 @@ TEST_F(OtherFilesTest, TheOthersAreFoundWithTheirKinds) {
   EXPECT_THAT(Found(),
               ElementsAre("b/.millrace-tmp-1: a temporary file", "b/broken: a link that leads nowhere",
                           "b/itself: a link that leads nowhere", "b/null: a device", "b/pipe: a pipe",
-                          "b/socket: a socket", "b/to-pipe: a pipe", "b/up: a link to a folder that it lies in"));
+                          "b/socket: a socket", "b/to-pipe: a pipe", "b/up: a link to a folder that it is in"));
   EXPECT_THAT(Found({.recursive = false, .stop = {}}), IsEmpty());
 }
 

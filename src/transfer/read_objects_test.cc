@@ -18,7 +18,7 @@ TEST(ReadObjects, ContentsComeInTheirOrderWhetherSizesAreKnown) {
   std::vector<std::string> expected;
   for (int i = 0; i < 600; ++i) {
     const std::string key = "key" + std::to_string(i);
-    // Among them an empty one, and one of several pieces.
+    // One of them is empty, and one has several pieces.
     expected.emplace_back(i == 7 ? 0 : i == 9 ? 9 << 20 : static_cast<size_t>(i), static_cast<char>('a' + i % 26));
     absl::StatusOr<ObjectInfo> put = PutBlocking(store, key, AsBytes(expected.back()));
     ASSERT_TRUE(put.ok());

@@ -12,15 +12,15 @@ namespace millrace {
 
 namespace {
 
-/// The objects below a folder in order of keys, one by one. Markers of empty folders are passed over.
+/// Lists the objects below a folder in order of keys, one by one. Markers of empty folders are passed over.
 class KeyStream {
  public:
   /// With `may_lack` a missing bucket or folder is an empty one.
   KeyStream(const Location& folder, const SyncOptions& options, bool may_lack)
       : folder_(folder), options_(options), may_lack_(may_lack), lister_(*folder.store, folder.prefix, options.stop) {}
 
-  /// The next object, owned by the stream until the next call; null at the end. DataLoss if the store does not list in
-  /// order: a comparison of two listings would draw wrong conclusions.
+  /// Returns the next object, owned by the stream until the next call; null at the end. Returns DataLoss if the store
+  /// does not list in order: a comparison of two listings would draw wrong conclusions.
   absl::StatusOr<const ObjectInfo*> Peek() {
     for (;;) {
       while (next_ < objects_.size() && IsFolderMarker(objects_[next_])) ++next_;
@@ -31,7 +31,7 @@ class KeyStream {
   }
   void Skip() { ++next_; }
 
-  /// The next one that takes part.
+  /// Returns the next one that takes part.
   absl::StatusOr<const ObjectInfo*> PeekWanted() {
     for (;;) {
       ASSIGN_OR_RETURN(const ObjectInfo* const object, Peek());
@@ -40,7 +40,7 @@ class KeyStream {
     }
   }
 
-  /// The key below the folder.
+  /// Returns the key below the folder.
   std::string_view Name(const ObjectInfo& object) const {
     return std::string_view(object.key).substr(folder_.prefix.size());
   }
@@ -73,12 +73,12 @@ class KeyStream {
   std::string last_;  // key of the last of objects_
 };
 
-// S3 tells times in whole seconds, rounded down; some stores that speak its language tell milliseconds.
+// S3 reports times in whole seconds, rounded down; some compatible stores report milliseconds.
 bool InSeconds(const ObjectStore& store, const ObjectInfo& object) {
   return store.traits().is_remote() && object.modified_ms % 1000 == 0;
 }
 
-// By the coarser of the two clocks: what was uploaded in the second of its making is not newer than its copy.
+// Compares by the coarser of the two clocks: an object uploaded in the second of its making is not newer than its copy.
 bool IsNewer(const ObjectStore& from, const ObjectInfo& source, const ObjectStore& to, const ObjectInfo& target) {
   if (source.modified_ms == 0 || target.modified_ms == 0) return false;  // not known
   const int64_t unit = InSeconds(from, source) || InSeconds(to, target) ? 1000 : 1;

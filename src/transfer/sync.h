@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// One thing that was found when two folders were compared.
+/// Describes one thing that was found when two folders were compared.
 struct SyncStep {
   enum class Kind {
     kCopy,    // `object` of the source is missing in the target, or other than there
@@ -19,23 +19,23 @@ struct SyncStep {
   };
   Kind kind = Kind::kKeep;
   const ObjectInfo* object = nullptr;  // valid during the call
-  const ObjectInfo* kept = nullptr;    // likewise: the target's, if it is in both
+  const ObjectInfo* kept = nullptr;    // valid during the call: the target's, if it is in both
   std::string key;                     // in the target
   std::string_view why;                // of a copy: "missing", "size differs" or "newer"
 };
 
 struct SyncOptions {
-  /// Whether an object takes part, by its key below the folder. Null: all do.
+  /// Returns whether an object takes part, by its key below the folder. If it is null, all do.
   std::function<bool(std::string_view name)> wanted;
-  /// To be set if what kRemove names is going to be removed: FailedPrecondition, before any step, if the source has
-  /// nothing and the target has something. A slip of the pen in a prefix is an empty source.
+  /// Set this if what kRemove names is going to be removed. Sync then returns FailedPrecondition, before any step, if
+  /// the source has nothing and the target has something. A typing mistake in a prefix makes an empty source.
   bool removes = false;
   std::stop_token stop;
 };
 
 /// Walks two folders (prefixes that are "" or end with '/') side by side, in order of keys, and calls `each` with what
 /// makes `to` like `from`. Objects differ if their sizes do, or if the source is newer by the coarser of the two
-/// clocks: S3 tells whole seconds. Markers of empty folders take no part. A target that is not there is an empty one,
+/// clocks: S3 reports whole seconds. Markers of empty folders take no part. A target that is not there is an empty one,
 /// unless it is a bucket.
 ///
 /// Blocking. Ends with the first error of a listing or of `each`, and with Cancelled soon after a stop is requested.

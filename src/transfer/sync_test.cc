@@ -86,7 +86,7 @@ TEST_F(SyncTest, EndsWithTheFirstErrorAndWithAStop) {
   EXPECT_TRUE(absl::IsCancelled(status_)) << status_;
 }
 
-// Against sets: any two folders.
+// Compares any two folders with sets.
 TEST_F(SyncTest, FoldersOfAnyKeys) {
   Rng rng(31);
   std::map<std::string, std::string> expected;
@@ -102,7 +102,7 @@ TEST_F(SyncTest, FoldersOfAnyKeys) {
   for (const std::string& step : Compare()) steps.push_back(step.substr(0, step.rfind(' ')));
   std::vector<std::string> wanted;
   for (const auto& [key, step] : expected) wanted.push_back(fmt::format("{} {}", step, key));
-  // Which of two is newer depends on the order in which they were put, within milliseconds.
+  // The order in which they were put decides which of two is newer, within milliseconds.
   for (size_t i = 0; i < std::min(steps.size(), wanted.size()); ++i) {
     if (wanted[i].starts_with("keep") && steps[i].starts_with("copy")) steps[i].replace(0, 4, "keep");
   }

@@ -48,8 +48,8 @@ absl::StatusOr<std::vector<VersionedDocument::Numbered>> VersionedDocument::List
   return found;
 }
 
-// The answer to a HEAD has no body that could tell a missing bucket from a missing object; that to a LIST has. A name
-// that was mistyped must not look like a place where nothing was written yet.
+// The answer to a HEAD has no body that could distinguish a missing bucket from a missing object; that to a LIST has. A
+// name that was mistyped must not look like a place where nothing was written yet.
 absl::Status VersionedDocument::CheckBucket(const std::stop_token& stop) const {
   ListOptions options;
   options.prefix = key_.substr(0, key_.rfind('/') + 1);  // directory buckets take no other prefixes

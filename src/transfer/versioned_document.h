@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// A small document in a store that several processes change: it is read whole, and replaced as the version that was
-/// read, or not at all. Blocking; not thread-safe; the store must outlive it.
+/// Keeps a small document in a store that several processes change: it is read whole, and replaced as the version that
+/// was read, or not at all. Blocking; not thread-safe; the store must outlive it.
 ///
 /// - A store that holds If-Match: one object; its version is its ETag.
 /// - A folder: files `KEY.000000000001`, `KEY.000000000002`, ..., of which the highest counts. The next one is made
@@ -28,16 +28,16 @@ class VersionedDocument {
 
   VersionedDocument(ObjectStore& store, std::string key, uint64_t max_bytes);
 
-  /// NotFound only if the bucket does not exist. (A folder that does not exist yet has no document.)
+  /// Returns NotFound only if the bucket does not exist. (A folder that does not exist yet has no document.)
   absl::StatusOr<Version> Read(const std::stop_token& stop) const;
 
-  /// FailedPrecondition for certain if the version was another one. After any other error it may have been replaced, or
-  /// be replaced later.
+  /// Returns FailedPrecondition for certain if the version was another one. After any other error it may have been
+  /// replaced, or be replaced later.
   absl::Status Replace(const std::string& text, const std::string& version) const;
 
-  /// Whether it is kept as numbered files, since the store holds no If-Match.
+  /// Returns whether it is kept as numbered files, since the store holds no If-Match.
   bool numbered() const { return numbered_; }
-  /// For messages.
+  /// Returns the URI for messages.
   std::string Uri() const { return store_.Uri(key_); }
 
  private:

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-// Some listings show nothing, as one in whose midst the only file was replaced.
+// Some listings show nothing, like one during which the only file was replaced.
 class RacyListings final : public ForwardingStore {
  public:
   explicit RacyListings(std::unique_ptr<ObjectStore> below) : ForwardingStore(std::move(below)) {}

@@ -23,7 +23,7 @@ std::string TextOf(const XmlElement& element, const char* name) {
   return std::string(element.Text(name));
 }
 
-// Lists of EC2.
+// Returns the items of a list of EC2.
 std::vector<XmlElement> ItemsOf(const XmlElement& element, const char* list) {
   return element.Child(list).Children("item");
 }
@@ -89,7 +89,7 @@ struct Ec2ErrorRule {
 constexpr std::string_view kCredentialsRemedy = "check AWS_ACCESS_KEY_ID, AWS_PROFILE or the role of the instance";
 constexpr std::string_view kLimitRemedy = "a limit of the account; remove what is not needed, or ask AWS to raise it";
 
-// In order; the first that matches decides.
+// The rules are in order; the first that matches decides.
 constexpr std::array<Ec2ErrorRule, 22> kErrorRules = {{
     {"UnauthorizedOperation", absl::StatusCode::kPermissionDenied, ""},
     {"AuthFailure", absl::StatusCode::kUnauthenticated, kCredentialsRemedy},

@@ -46,7 +46,7 @@ void AddTags(const std::string& prefix, const Ec2Tags& tags, Ec2Client::Paramete
   }
 }
 
-// The user's own tags: what counts costs, for instance.
+// Returns the user's own tags, such as those that count costs.
 Ec2Tags UserTags(const Ec2Tags& tags) {
   Ec2Tags kept;
   for (const auto& [key, value] : tags) {
@@ -231,7 +231,7 @@ absl::StatusOr<std::string> Ec2World::Do(const VolumeAction& action) {
     case Kind::kFail:
       break;
   }
-  // What is to be deleted may be gone.
+  // An object that is to be deleted may be gone.
   const bool deletes = action.kind == Kind::kDeleteVolume || action.kind == Kind::kDeleteSnapshot;
   if (deletes && absl::IsNotFound(status)) return std::string();
   if (!status.ok()) return status;

@@ -40,13 +40,13 @@ absl::StatusOr<ToolEnd> RunTool(const std::vector<std::string>& words) {
   return tool;
 }
 
-// Of programs that have to succeed.
+// Runs a program that has to succeed.
 absl::Status RunOrFail(const std::vector<std::string>& words) {
   ASSIGN_OR_RETURN(const ToolEnd end, RunTool(words));
   if (end.status == 0) return absl::OkStatus();
   std::string shown;
   for (const std::string& word : words) shown += (shown.empty() ? "" : " ") + word;
-  // Not a state that passes by itself, whatever errno was behind it.
+  // This is not a state that passes by itself, whatever errno was behind it.
   return absl::InternalError(fmt::format("`{}` failed with status {}: {}; it needs the rights of root", shown,
                                          end.status, end.said.empty() ? "it says nothing" : end.said));
 }
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<std::string>> FindMounts(const std::string& column, c
                   end.status, end.said));
 }
 
-// The X of /dev/sdX or /dev/xvdX; nullopt for any other name, as of a partition or of /dev/xvdba.
+// Returns the X of /dev/sdX or /dev/xvdX; nullopt for any other name, as of a partition or of /dev/xvdba.
 std::optional<char> LetterOf(std::string_view name) {
   for (const std::string_view prefix : {"/dev/sd", "/dev/xvd"}) {
     if (name.size() != prefix.size() + 1 || !name.starts_with(prefix)) continue;
@@ -84,7 +84,7 @@ std::string HostDisks::FindDevice(const std::string& volume, const std::string& 
   std::erase(compact, '-');
   const std::string by_id = RealPath(fmt::format("{}/disk/by-id/nvme-Amazon_Elastic_Block_Store_{}", dev_, compact));
   if (!by_id.empty()) return by_id;
-  // On Xen instances. Any other name could be that of another disk.
+  // This is so on Xen instances. Any other name could be that of another disk.
   const std::optional<char> letter = LetterOf(name);
   return letter ? RealPath(fmt::format("{}/xvd{}", dev_, *letter)) : std::string();
 }
@@ -151,7 +151,7 @@ std::string MountedByOthers(const std::string& proc, dev_t device) {
       continue;
     std::ifstream table(entry.path() / "mountinfo");
     for (std::string line; std::getline(table, line);) {
-      // ID, parent, MAJOR:MINOR, root, mount point, ...
+      // The fields are ID, parent, MAJOR:MINOR, root, mount point, ...
       const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 5));
       if (fields.size() > 4 && fields[2] == number) return fmt::format("{} at {}", process, fields[4]);
     }

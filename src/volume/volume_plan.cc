@@ -16,7 +16,7 @@ using Kind = VolumeAction::Kind;
 constexpr std::string_view kServes = "serves ";
 constexpr std::string_view kCopyOf = "copy-of ";
 constexpr std::string_view kBlank = "blank";
-// What EC2 itself does in seconds; more means that something is wrong.
+// EC2 itself does these steps in seconds; more means that something is wrong.
 constexpr absl::Duration kSoon = absl::Minutes(10);
 constexpr char kTimeOfClaim[] = "%Y-%m-%dT%H:%M:%SZ";
 
@@ -47,7 +47,7 @@ bool Lives(const VolumeSight& sight, const std::string& instance) {
   return !instance.empty() && !state.empty() && state != "terminated" && state != "stopped";
 }
 
-// When the claim was made; InfinitePast if it does not say so.
+// Returns the time when the claim was made; InfinitePast if it does not say so.
 absl::Time TimeOfClaim(const std::string& claim) {
   absl::Time time;
   const std::string text = claim.substr(claim.rfind(' ') + 1);
@@ -59,13 +59,13 @@ bool WasEverMoved(const Ec2Volume& volume) {
   return volume.tags.contains(std::string(kVolumeStateTag)) || volume.tags.contains(std::string(kVolumeClaimTag));
 }
 
-// The volume whose tags it has, if that is another one.
+// Returns the volume whose tags it has, if that is another one.
 std::string RestoredFrom(const Ec2Volume& volume) {
   std::string id = TagOf(volume.tags, kVolumeIdTag);
   return id == volume.id ? std::string() : id;
 }
 
-// "" if it may be deleted.
+// Returns "" if it may be deleted.
 std::string WhyNotRemoved(const VolumeGoal& goal, const VolumeSight& sight, const Ec2Volume& volume) {
   if (!volume.attachments.empty()) {
     return fmt::format("{} is attached to {}; run `millrace volume detach {}` there, or end that instance",
@@ -141,8 +141,8 @@ class MovePlan {
 
   VolumeAction Restored(const Ec2Volume& volume, const std::string& original) const {
     return FailWith(absl::FailedPreconditionError(fmt::format(
-        "{} has the tags of {}, as if it was restored from a backup of that; take the tag {} from it; or, to "
-        "go on with it, take that tag from all other volumes of {}, and the tag {} from it",
+        "{} has the tags of {}, as if it was restored from a backup of that. Remove the tag {} from it. Or, to "
+        "continue with it, remove that tag from all other volumes of {}, and the tag {} from it",
         Named(volume), original, kVolumeNameTag, goal_.name, kVolumeIdTag)));
   }
 
@@ -184,7 +184,7 @@ class MovePlan {
     return {.kind = Kind::kDeleteVolume, .text = fmt::format("deletes {}", Named(volume)), .volume = volume.id};
   }
 
-  // What is on the way of a volume to its mount; nullopt if it is mounted.
+  // Returns the next step on the way of a volume to its mount; nullopt if it is mounted.
   std::optional<VolumeAction> Serve(const Ec2Volume& volume, bool may_format) const {
     if (const auto held = HeldElsewhere(volume)) return held;
     if (volume.attachments.empty()) {
@@ -248,13 +248,13 @@ class MovePlan {
             .claim = claim};
   }
 
-  // A volume that is not needed: its way to deletion.
+  // Decides the way to deletion of a volume that is not needed.
   VolumeAction Discard(const Ec2Volume& volume) const {
     if (!WasEverMoved(volume)) {
-      return FailWith(absl::FailedPreconditionError(
-          fmt::format("{} has the tag {}={}, but was never moved, and another volume with that tag was; take that tag "
-                      "from it, or, to go on with it, from the other one",
-                      Named(volume), kVolumeNameTag, goal_.name)));
+      return FailWith(absl::FailedPreconditionError(fmt::format(
+          "{} has the tag {}={}, but was never moved, and another volume with that tag was. Remove that tag "
+          "from it, or, to continue with it, from the other one",
+          Named(volume), kVolumeNameTag, goal_.name)));
     }
     if (const auto held = HeldElsewhere(volume)) return *held;
     if (AttachedHere(volume)) {
@@ -267,7 +267,7 @@ class MovePlan {
   }
 
   VolumeAction SameZone(const Ec2Volume& truth) const {
-    // Before anything is written: copies and snapshots would be older than the volume.
+    // This comes before anything is written: copies and snapshots would be older than the volume.
     for (const Ec2Volume& volume : sight_.volumes) {
       if (&volume != &truth) return Discard(volume);
     }
@@ -281,7 +281,7 @@ class MovePlan {
             .device = sight_.here.at(truth.id).device};
   }
 
-  // Made for this claim: the volume may have been written to since another one.
+  // The copy must be made for this claim: the volume may have been written to since another one.
   bool IsCopyHere(const Ec2Volume& volume, const Ec2Volume& truth) const {
     return volume.zone == goal_.zone && volume.state != "error" &&
            TagOf(volume.tags, kVolumeStateTag) == fmt::format("{}{}", kCopyOf, truth.id) &&
@@ -349,7 +349,7 @@ class MovePlan {
     for (const Ec2Volume& volume : sight_.volumes) {
       if (TagOf(volume.tags, kVolumeStateTag) == kBlank) continue;
       return FailWith(absl::FailedPreconditionError(fmt::format(
-          "{} is a copy of a volume of {} that is gone, made before that was deleted; to go on with it, set "
+          "{} is a copy of a volume of {} that is gone, made before that was deleted; to continue with it, set "
           "its tag {} to \"{}1\"",
           Named(volume), goal_.name, kVolumeStateTag, kServes)));
     }

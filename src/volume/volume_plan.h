@@ -11,9 +11,9 @@
 #include "base/status.h"
 #include "volume/ec2_documents.h"
 
-/// How a volume follows its job from zone to zone. All that is known is in EC2 and on this machine: the next step is a
-/// function of what is seen there, so a job that is killed at any step goes on at that step, on this machine or on
-/// another one. Pure, but for the random id of each new claim.
+/// A volume follows its job from zone to zone. All that is known is in EC2 and on this machine: the next step is a
+/// function of the state that is seen there. So if a job is killed at any step, it continues at that step, on this
+/// machine or on another one. Pure, except for the random id of each new claim.
 ///
 /// The tag millrace:volume is the name of a volume, of its copies and of its snapshots. millrace:state says what a
 /// volume is worth:
@@ -21,14 +21,18 @@
 ///   "serves N"        the volume; N grows with each move, and the greatest N counts
 ///   "copy-of VOLUME"  a copy that nobody has written to yet
 ///   "blank"           a new volume that nobody has written to yet
-/// One call of CreateTags makes a copy that is mounted the volume. Until then the older one is whole and nothing is
-/// written to the copy; afterwards the older one and the snapshots are deleted. millrace:claim, on the volume, is
-/// "INSTANCE ID TIME": which instance moves it, and since when. A claim of an instance that lives is respected. Each
-/// claim has a new ID: a process that loses its claim and claims again does not take what it made for the first one.
-/// millrace:id, written with the claim, is the volume's own id: a restore of a backup, which may have all tags of its
-/// volume, has another one. millrace:snapshot, on the snapshots that a move makes, and millrace:claim, on copies, is
-/// the claim that they were made for. Snapshots without it are backups that others made: they are neither used nor
-/// deleted.
+/// One call of CreateTags makes a mounted copy the volume. Until then the older one is whole, and nothing is written to
+/// the copy. Afterwards the older one and the snapshots are deleted.
+///
+/// The tag millrace:claim, on the volume, is "INSTANCE ID TIME": the instance that moves it, and since when. A claim of
+/// an instance that lives is respected. Each claim has a new ID. So a process that loses its claim and claims again
+/// does not take the copies that it made for the first one.
+///
+/// The tag millrace:id, written with the claim, is the volume's own id. A restore of a backup may have all tags of its
+/// volume, but it has another id.
+///
+/// The tag millrace:snapshot, on the snapshots that a move makes, and millrace:claim, on copies, is the claim that they
+/// were made for. Snapshots without it are backups that others made: they are neither used nor deleted.
 
 namespace millrace {
 
@@ -49,17 +53,17 @@ struct VolumeGoal {
   absl::Duration patience = absl::Minutes(10);  // for what other instances do
 };
 
-/// What is on a device.
+/// States the contents of a device.
 enum class DeviceContent { kNothing, kFileSystem, kOther };
 
-/// A volume that is attached to this machine, as the machine sees it.
+/// Describes a volume that is attached to this machine, as the machine sees it.
 struct LocalVolume {
   std::string device;  // "": it has not appeared
   DeviceContent content = DeviceContent::kNothing;
   bool mounted = false;  // at the goal's path
 };
 
-/// What is seen of a name.
+/// Holds the state of all things of a name, as it was seen.
 struct VolumeSight {
   absl::Time now = absl::InfinitePast();  // by EC2's clock, not later than it is there
   std::vector<Ec2Volume> volumes;         // without those that are being deleted
@@ -102,23 +106,23 @@ struct VolumeAction {
   absl::Status status;                              // of kFail
 };
 
-/// The next step on the way to the volume being mounted here, and nothing left over.
+/// Decides the next step on the way to the volume being mounted here, and nothing left over.
 VolumeAction DecideMove(const VolumeGoal& goal, const VolumeSight& sight);
 
-/// To the volume being attached to no instance. Nothing is done if it is not attached here.
+/// Decides the steps until the volume is attached to no instance. Nothing is done if it is not attached here.
 VolumeAction DecideDetach(const VolumeGoal& goal, const VolumeSight& sight);
 
-/// To the volume, its copies and the snapshots of moves being deleted. Fails before anything is deleted if an instance
-/// has one or moves it, and if one was never moved or was restored from a backup.
+/// Decides the steps until the volume, its copies and the snapshots of moves are deleted. Fails before anything is
+/// deleted if an instance has one or moves it, and if one was never moved or was restored from a backup.
 VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight);
 
-/// The number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.
+/// Returns the number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.
 std::optional<uint64_t> VolumeGeneration(const Ec2Volume& volume);
 
-/// Whether a move made it, so that it may be used and deleted.
+/// Returns true if a move made it, so that it may be used and deleted.
 bool IsSnapshotOfMove(const Ec2Snapshot& snapshot);
 
-/// The instance of a claim; "" if there is none.
+/// Returns the instance of a claim; "" if there is none.
 std::string ClaimInstance(const Ec2Volume& volume);
 
 }  // namespace millrace

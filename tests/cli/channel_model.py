@@ -1,4 +1,4 @@
-"""What SageMaker's Pipe mode gives to a program, told once more and apart from src/: from the objects of a bucket to the bytes of each epoch."""
+"""A model of SageMaker's Pipe mode, apart from src/: from the objects of a bucket to the bytes of each epoch that a program gets."""
 
 from __future__ import annotations
 

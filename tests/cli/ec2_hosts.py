@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-# The stand-ins for the programs of the host, of the demo, with a count: the N-th call is the last one of its caller if
+# The stand-ins for the programs of the host, of the demo, with a count. The N-th call is the last one of its caller if
 # MILLRACE_TEST_KILL is "N before" or "N after" its effect. As in a kernel, a file that its caller has open keeps a file system mounted.
 STAND_INS = Path(__file__).resolve().parents[2] / "examples" / "demo-spot" / "host_tool.sh"
 TOOL = """#!/bin/sh

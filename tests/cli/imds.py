@@ -23,8 +23,8 @@ class FakeImds:
     """Gives tokens by PUT alone and answers 401 without a token that is known and has not expired, as the service does.
 
     Attributes:
-        documents: What is at each path; 404 for others.
-        refuses_tokens: Whether PUT answers 403, as on an instance whose service is switched off.
+        documents: The document at each path; 404 for others.
+        refuses_tokens: True if PUT answers 403, as on an instance whose service is switched off.
         unauthorized: How many requests came without a good token.
     """
 

@@ -251,7 +251,7 @@ def test_recommendation_and_compressibility(millrace: Millrace, devstore: Callab
 def test_requests_and_bytes_are_as_predicted(
     millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, packed: bool
 ) -> None:
-    """What an epoch takes, within 15 %: counted, not timed."""
+    """The figures of an epoch, within 15 %: counted, not timed."""
     env = devstore("mem:", "--bucket", "bkt").env() | {"MILLRACE_CACHE": str(tmp_path / "cache")}
     uri = "s3://bkt/raw"
     millrace("synth", uri, "--count", "300", "--kb", "50", env=env)

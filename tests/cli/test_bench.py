@@ -50,7 +50,7 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     assert not contents(temporary) and not list(temporary.iterdir())
     report = json.loads(figures.read_text())
 
-    # What limits comes first, in all three.
+    # The limit comes first, in all three.
     assert report["limit"].endswith(".") and "limit" in report["limit"]
     assert text.startswith(report["limit"])
     root = ET.parse(page).getroot()
@@ -95,7 +95,7 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     assert storm["storm"]["digest"] == storm["calm"]["digest"] != "0" * 32
     assert storm["storm"]["requests"]["retries"] > 0  # in the calm, a busy machine may make some, too
     for said in (
-        "What came behind the interruption was what would have come",
+        "The samples after the interruption were those that would have come",
         "All 80 samples came, and every byte was right",
     ):
         assert said in text and said in body
@@ -166,7 +166,7 @@ def test_a_download_stands_beside_the_first_batch(millrace: Millrace, tmp_path: 
         "--samples",
         "40",
         "--scenario",
-        "e",
+        "first-batch",
         "--threads",
         "1",
         "--html",
@@ -252,7 +252,7 @@ def test_model_and_cache_of_the_user(millrace: Millrace, tmp_path: Path) -> None
     for window in point["windows"]:  # a step is a pause of 20 ms or more
         assert window["seconds"] >= 0.020 * window["batches"]
     assert 0 < point["model_busy"]["median"] <= 1
-    # Of the time, the model's share and the waits are parts.
+    # The model's share and the waits are parts of the time.
     assert sum(point["stalls"].values()) <= point["seconds"] * (1.01 - point["model_busy"]["least"]) + 0.01
     assert "Rate with a model of 20 ms a step" in page.read_text() and "the model was busy" in page.read_text()
     assert [epoch["samples"] for epoch in report["scenarios"]["b"]["with_cache"]] == [40, 40, 40]
@@ -285,8 +285,8 @@ def test_the_names_of_json_stay(millrace: Millrace, tmp_path: Path) -> None:
     millrace("synth", tmp_path / "photos", "--count", "20", "--kb", "10")
     report = bench(millrace, tmp_path / "photos", "--threads", "1", "--html", tmp_path / "page.html")
     assert list(report) == [
-        *("bench_format", "version", "limit", "data", "environment", "settings", "prices", "published", "scenarios"),
-        *("bad_samples", "first_bad_sample"),
+        *("schema", "bench_format", "version", "limit", "data", "environment", "settings", "prices", "published"),
+        *("scenarios", "bad_samples", "first_bad_sample"),
     ]
     (point,) = report["scenarios"]["d"]["points"]
     assert list(point) == [
@@ -382,9 +382,15 @@ def test_interrupt_leaves_nothing_behind(millrace_bin: Path, temporary: Path) ->
 def test_usage(millrace: Millrace, tmp_path: Path) -> None:
     assert b"--synthetic" in millrace("bench", code=2).stderr
     assert b"leave out the URI" in millrace("bench", "s3://b/p", "--synthetic", code=2).stderr
-    assert b"needs --synthetic" in millrace("bench", tmp_path, "--scenario", "c", code=2).stderr
-    assert b"say where by --cache" in millrace("bench", tmp_path, "--scenario", "b", code=2).stderr
-    assert b"fails on purpose" in millrace("bench", tmp_path, "--scenario", "g", code=2).stderr
+    for name, letter, message in (
+        ("shards", "c", b"--scenario shards compares data sets"),
+        ("cache", "b", b"say where by --cache"),
+        ("faults", "g", b"fails on purpose"),
+    ):
+        for scenario in (name, letter):  # letters are former names
+            assert message in millrace("bench", tmp_path, "--scenario", scenario, code=2).stderr
+    unknown = millrace("bench", tmp_path, "--scenario", "h", code=2).stderr
+    assert b"must be one of rate, orders, cache, shards, first-batch, resume, faults, all, not h" in unknown
     assert b"--step-ms" in millrace("bench", tmp_path, "--step-ms", "-1", code=2).stderr
     for seconds in ("-1", "nan", "inf"):
         assert b"--seconds" in millrace("bench", tmp_path, "--seconds", seconds, code=2).stderr

@@ -38,7 +38,7 @@ echo '{"first_batch_seconds": 1, "pixels": {"samples": 80, "mean": 100, "deviati
   '{"seconds": 1, "samples": 1357, "cpu_seconds": 5.67}]}'
 """
 
-# What is where. Texts of a plot are compared with its frame, and with each other.
+# The script finds the place of each thing. Texts of a plot are compared with its frame, and with each other.
 LOOK = """<script>
 const box = one => { const r = one.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
 const found = {

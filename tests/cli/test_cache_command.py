@@ -31,7 +31,7 @@ def photos(millrace: Millrace, bucket: Bucket) -> str:
 
 @pytest.fixture
 def said(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> Any:
-    """What a command says in JSON."""
+    """Runs a command, and returns the JSON that it prints."""
     env = bucket.env | {"MILLRACE_CACHE": str(tmp_path / "indexes")}
 
     def run(*words: object, code: int = 0) -> Any:
@@ -100,7 +100,7 @@ def test_verify(said: Any, photos: str, tmp_path: Path) -> None:
 
 
 def test_clear(said: Any, photos: str, bucket: Bucket, tmp_path: Path) -> None:
-    """Of one object, of all, and nothing else."""
+    """Removes the ranges of one object, and of all objects, and nothing else."""
     cache = tmp_path / "cache"
     feed(said, photos, cache)
     folder = cache / "millrace-cache-1"
@@ -121,7 +121,7 @@ def test_clear(said: Any, photos: str, bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_pin(said: Any, photos: str, tmp_path: Path) -> None:
-    """What is pinned stays while another order of the same data, and another data set, go through a cache that is too small."""
+    """Pinned ranges stay while another order of the same data, and another data set, go through a cache that is too small."""
     cache = tmp_path / "cache"
     pinned = said("cache", "warm", photos, "--cache", cache, "--cache-size", "300KiB", "--pin", *ORDER)["written_bytes"]
     assert said("cache", "stat", cache)["pinned_bytes"] == pinned > 0

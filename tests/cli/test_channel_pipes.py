@@ -247,7 +247,7 @@ def test_signals_and_what_a_killed_job_leaves(
 
 
 def test_if_millrace_is_killed_the_program_may_save(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
-    """It dies thread by thread, and the kernel tells of each: that is one SIGTERM to the program, which has its time."""
+    """It dies thread by thread, and the kernel reports each of them: that is one SIGTERM to the program, which has its time."""
     bucket.put(**{"p/a": b"1" * 3_000_000})
     body = script(
         "import signal\n"
@@ -273,7 +273,7 @@ def test_memory_is_bounded(millrace: Millrace, devstore: Any, tmp_path: Path) ->
     server.client().create_bucket(Bucket="bkt")
     with open(tmp_path / "store/bkt/large", "wb") as file:
         file.truncate(600 << 20)
-    # Of the process that feeds: the parent of the supervisor, which is the program's.
+    # The process that feeds is the parent of the supervisor, which is the program's.
     body = script(
         "size, f = 0, open(os.environ['SM_CHANNEL_TRAIN'] + '_0', 'rb', buffering=0)\n"
         "f.read(1); time.sleep(1)\n"

@@ -108,7 +108,7 @@ def test_the_variables_are_those_of_the_toolkit(millrace: Millrace, tmp_path: Pa
     done = millrace("run", "--root", folder, *hosts, *channels, *parameters, "--", sys.executable, "-c", ORACLE)
     ours, theirs = map(json.loads, lines(done))
     ours_env, theirs_env = json.loads(ours.pop("SM_TRAINING_ENV")), json.loads(theirs.pop("SM_TRAINING_ENV"))
-    # What hardware there is, is found out in other ways; it need not be the same in a container.
+    # Programs find out about the hardware in other ways; it need not be the same in a container.
     for name in ("SM_NUM_CPUS", "SM_NUM_GPUS", "SM_NUM_NEURONS"):
         assert int(ours.pop(name)) >= 0 <= int(theirs.pop(name))
     assert ours == theirs

@@ -1,4 +1,4 @@
-"""MILLRACE_LOG: levels, what `debug` tells of each request, and that no secret is in it."""
+"""MILLRACE_LOG: levels, the line that `debug` logs for each request, and that no secret is in it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_no_secret_is_logged(
     logged = 0
     for command in (
         ["cp", "-r", tree, "s3://bkt/t"], ["ls"], ["ls", "-r", "s3://bkt"], ["cat", "s3://bkt/t/big"], ["cp", "s3://bkt/t/a0", "s3://bkt/copy"],
-        ["sync", "s3://bkt/t", "s3://bkt/u"], ["uploads", "ls", "s3://bkt"], ["rm", "-r", "s3://bkt"], ["doctor", "s3://bkt"],
+        ["sync", "s3://bkt/t", "s3://bkt/u"], ["uploads", "ls", "s3://bkt"], ["rm", "-r", "--yes", "s3://bkt"], ["doctor", "s3://bkt"],
     ):  # fmt: skip
         done = subprocess.run(
             [str(millrace_bin), *map(str, command)], capture_output=True, env=os.environ | env, timeout=300

@@ -234,4 +234,4 @@ def test_a_clock_is_wrong_when_the_store_refuses_it(doctor: Doctor, bucket: Buck
 
 def test_usage(millrace: Millrace) -> None:
     assert b"s3://" in millrace("doctor", "s3", "/data", code=2).stderr
-    millrace("doctor", code=2)
+    millrace("doctor", "s3", code=2)

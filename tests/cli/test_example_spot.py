@@ -96,7 +96,7 @@ def test_an_interrupted_job_goes_on_and_ends_its_fleet(
 
 @pytest.fixture
 def example(millrace_bin: Path, tmp_path: Path) -> Path:
-    """What examples/spot/print writes."""
+    """Returns the files that examples/spot/print writes."""
     tools, files = tmp_path / "bin", tmp_path / "files"
     tools.mkdir()
     files.mkdir()

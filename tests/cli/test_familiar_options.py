@@ -1,4 +1,4 @@
-"""What people know from aws s3, s5cmd and rclone: filters, names of options, settings on the command line."""
+"""Filters, names of options and settings on the command line, as people know them from aws s3, s5cmd and rclone."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_cp_filters(millrace: Millrace, bucket: Bucket, tree: Path, tmp_path: Pa
         "cp", "-r", tree, "s3://bkt/t", "--exclude", "a/*", "--exclude", "big", "--include", "a/y/*", env=bucket.env
     )
     assert bucket.keys() == ["t/a-", "t/a/y/z", "t/a0"]
-    # Of a pattern: below its last folder without a wildcard.
+    # The path of a match begins below the last folder without a wildcard.
     millrace("cp", "s3://bkt/t/**", tmp_path / "out", "--exclude", "a/*", env=bucket.env)
     assert sorted(contents(tmp_path / "out")) == ["a-", "a0"]
     assert lines(millrace("cp", "-r", tree, "s3://bkt/none", "--exclude", "*", env=bucket.env))[0].startswith(
@@ -131,6 +131,7 @@ def test_ls_summarize(millrace: Millrace, tree: Path) -> None:
         "   Total Size: 24.4 MiB",
     ]
     assert json.loads(lines(millrace("ls", tree / "a" / "**", "--summarize", "--json"))[-1]) == {
+        "schema": "millrace.ls/1",
         "objects": 2,
         "bytes": 5,
     }
@@ -141,7 +142,7 @@ def test_cat_of_several(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
     done = millrace("cat", "s3://bkt/p/*", tree / "a" / "x", "s3://bkt/p/1", env=bucket.env)
     assert done.stdout == b"onetwo" + b"22" + b"one"
     assert millrace("cat", "s3://bkt/p/1", "s3://bkt/p/2", "--range", "1-", env=bucket.env).stdout == b"newo"
-    # What is wrong in itself is found before anything is written.
+    # Arguments that are wrong in themselves are found before anything is written.
     assert millrace("cat", tree / "a0", "http://host/x", code=2).stdout == b""
     assert b"none" in millrace("cat", "s3://bkt/p/none", "s3://bkt/p/1", code=1, env=bucket.env).stderr
 
@@ -237,6 +238,12 @@ def test_doctor_without_s3(millrace: Millrace, bucket: Bucket, tmp_path: Path) -
             millrace(*words, "s3://bkt/p", "--endpoint-url", bucket.env["AWS_ENDPOINT_URL"], "--json", env=env).stdout
         )
         assert found["ok"]
+    for words in (["doctor", "s3"], ["doctor", "--write"]):
         assert b"a URI is missing" in millrace(*words, code=2).stderr
+    # Right after an installation: what `doctor host` says.
+    this_machine = json.loads(millrace("doctor", "--json").stdout)
+    assert this_machine["ok"] and {"node", "figures"} <= set(this_machine)
+    assert {check["name"] for check in this_machine["checks"]} >= {"memory", "disk", "free space"}
+    assert b"memory: " in millrace("doctor").stdout
     assert b"is not on S3" in millrace("doctor", tmp_path, code=2).stderr
     assert b"doctor s3" in millrace("doctor", "--help").stdout

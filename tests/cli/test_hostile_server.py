@@ -20,7 +20,7 @@ def written(root: Path) -> set[str]:
 
 
 class Liar:
-    """Lists what it is told to whatever the prefix, says of each object that it has `size` bytes, and notes what it is asked."""
+    """Lists the objects that the test sets, whatever the prefix is, says of each object that it has `size` bytes, and notes the requests."""
 
     def __init__(self) -> None:
         self.listed: list[tuple[str, str]] = []
@@ -179,5 +179,5 @@ def test_a_dry_run_sees_what_lies_behind_links(millrace: Millrace, tmp_path: Pat
     for command in (("sync", "--delete", tmp_path / "a", tmp_path / "b"), ("rm", "--recursive", tmp_path / "b")):
         for dry in (("--dry-run",), ()):
             done = millrace(*command, *dry, code=1)
-            assert b"lies behind the link" in done.stderr and b"link/x" not in done.stdout, (command, done)
+            assert b"is behind the link" in done.stderr and b"link/x" not in done.stdout, (command, done)
     assert contents(tmp_path) == {"far/x": b"1", "a/x": b"1"}

@@ -188,7 +188,7 @@ def test_filters_and_dry_runs(millrace: Millrace, bucket: Bucket, shards: Path, 
 
 
 def test_an_index_that_knows_better_stays(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path) -> None:
-    """A shard of the target was mended in place: its size and name are those of the source, its samples are not."""
+    """A shard of the target was repaired in place: its size and name are those of the source, its samples are not."""
     source, target = tmp_path / "source", tmp_path / "target"
     millrace("cp", "-r", shards, source, env=bucket.env)
     index(millrace, bucket, str(source))

@@ -65,7 +65,7 @@ def test_skip_bad_leaves_out_what_is_damaged_and_says_so(millrace: Millrace, tmp
     found = json.loads(millrace("inspect", data, "--json").stdout)
     assert found["samples"] == 23 and found["incomplete_objects"] == ["1.tar", "3.tar"]
     assert "2 of the shards were damaged" in millrace("inspect", data).stdout.decode()
-    # What is damaged stays an error without the flag, though nothing has changed; and is whole once it is repaired.
+    # Damage stays an error without the flag, though nothing has changed. A repaired shard is whole.
     assert b"1.tar" in millrace("index", data, code=1).stderr
     for name in ("1.tar", "3.tar"):
         (data / name).write_bytes(shards[name])

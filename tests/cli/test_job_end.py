@@ -1,4 +1,4 @@
-"""The end of a job as SageMaker has it: model and output are saved, checkpoints are kept, failures are told, and statuses are those of the program."""
+"""The end of a job as SageMaker has it: model and output are saved, checkpoints are kept, failures are reported, and statuses are those of the program."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_ls_human(millrace: Millrace, tree: Path) -> None:
 
 def test_ls_json(millrace: Millrace, tree: Path) -> None:
     shown = [json.loads(line) for line in lines(millrace("ls", tree, "--json"))]
-    assert shown[1] == {"prefix": "a/"}
+    assert shown[1] == {"schema": "millrace.ls/1", "prefix": "a/"}
     assert shown[0]["key"] == "a-" and shown[0]["size"] == 1 and shown[0]["etag"]
     assert shown[0]["modified"].endswith("Z")
 
@@ -268,6 +268,7 @@ def test_cp_that_copies_nothing_says_nothing_on_stdout(millrace: Millrace, tree:
     assert done.stdout == b"" and b"/a0" in done.stderr
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", "--json", code=1)
     assert json.loads(done.stdout) | {"seconds": 0} == {
+        "schema": "millrace.cp/1",
         "objects": 0,
         "bytes": 0,
         "unverified": 0,
@@ -358,11 +359,11 @@ def test_cp_tells_what_is_the_same_of_all_once(millrace: Millrace, bucket: Bucke
 def test_s3_cat_of_a_prefix_says_how_to_go_on(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
     bucket.put(**{"train/a.txt": b"1", "deep/er/a.txt": b"2", "shard-0.tar": b"3", "a": b"4"})
     for uri, hint in {
-        "s3://bkt/train": "objects lie below it; `millrace ls s3://bkt/train/` lists them, and `millrace cat 's3://bkt/train/*'` writes",
+        "s3://bkt/train": "objects are below it; `millrace ls s3://bkt/train/` lists them, and `millrace cat 's3://bkt/train/*'` writes",
         "s3://bkt/train/": "`millrace cat 's3://bkt/train/*'`",
         "s3://bkt/deep": "`millrace cat 's3://bkt/deep/**'`",
         "s3://bkt/shard": "the names of others begin so; `millrace ls s3://bkt/shard` lists them, and `millrace cat 's3://bkt/shard*'`",
-        str(tree / "a"): f"objects lie below it; `millrace ls {tree}/a/` lists them, and `millrace cat '{tree}/a/*'`",
+        str(tree / "a"): f"objects are below it; `millrace ls {tree}/a/` lists them, and `millrace cat '{tree}/a/*'`",
     }.items():
         said = millrace("cat", uri, code=1, env=bucket.env).stderr.decode()
         assert f"{uri}: there is no such object, but " in said and hint in said

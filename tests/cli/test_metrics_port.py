@@ -121,7 +121,7 @@ def test_a_worker_tells_what_its_trainer_received(
     assert values(page, "millrace_worker_sent_bytes_total")[""] > sent * 3 * 224 * 224
     wait_for("end of the stream", lambda: values(worker.page(), "millrace_worker_sessions") == {"": 0})
     wait_for("end of the loader", lambda: values(worker.page(), "millrace_loader_open", "data") == {str(shards): 0})
-    # What a loader did stays when it has ended.
+    # The counts of a loader stay when it has ended.
     assert values(worker.page(), "millrace_loader_samples_total", "data")[str(shards)] >= samples[str(shards)]
 
 
@@ -173,7 +173,7 @@ def test_wrong_places(millrace: Millrace, shards: Path) -> None:
         done = millrace("feed", shards, "--metrics-port", str(taken.getsockname()[1]), code=1)
         assert b"the port is in use" in done.stderr
         done = millrace("top", "nonsense:", code=2)
-        assert b"no place for metrics" in done.stderr
+        assert b"is not an address for metrics" in done.stderr
     assert b"does not answer" in millrace("top", "1", "--once", "--interval", "100ms", code=1).stderr
     # Without a terminal it looks once, too, and says so by its exit status.
     assert b"does not answer" in millrace("top", "1", "--interval", "100ms", code=1).stderr

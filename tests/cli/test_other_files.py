@@ -1,4 +1,4 @@
-"""What folders have besides objects: files that were not finished, pipes, sockets, links that lead nowhere; and permissions."""
+"""Folders with more than objects: files that were not finished, pipes, sockets, links that lead nowhere; and permissions."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def odd(tree: Path) -> Path:
 ODD = {
     "a/pipe": "a pipe",
     "a/socket": "a socket",
-    "a/up": "a link to a folder that it lies in",
+    "a/up": "a link to a folder that it is in",
     "broken": "a link that leads nowhere",
 }
 

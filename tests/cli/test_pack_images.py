@@ -1,4 +1,4 @@
-"""What `millrace pack --resize` and `--jpeg-tiles` do to images, seen by Pillow, and to nothing else."""
+"""`millrace pack --resize` and `--jpeg-tiles` change images, as Pillow sees them, and nothing else."""
 
 from __future__ import annotations
 

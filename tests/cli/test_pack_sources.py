@@ -1,4 +1,4 @@
-"""What `millrace pack` does with sources that are out of the ordinary: keys that look like paths, manifests beside the destination,
+"""`millrace pack` with sources that are out of the ordinary: keys that look like paths, manifests beside the destination,
 shards that are damaged."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_a_manifest_beside_the_destination(millrace: Millrace, bucket: Bucket, t
         (tmp_path / "data" / "all.csv").write_text("\n".join(["file", *bodies]))
     packed = json.loads(millrace("pack", f"{root}/train.csv", f"{root}/packed", "--json", env=env).stdout)
     assert packed["samples"] == 2
-    # What it lists, or the manifest itself, is not written over.
+    # Neither the objects that it lists nor the manifest itself are overwritten.
     for manifest, destination in (("all.csv", "shards"), ("train.csv", "imgs"), ("train.csv", "")):
         said = millrace(
             "pack", f"{root}/{manifest}", f"{root}/{destination}", code=2 if not destination else 1, env=env

@@ -1,4 +1,4 @@
-"""What `millrace pack` shows on a terminal: how far it is, and nothing that a terminal would obey."""
+"""`millrace pack` shows its progress on a terminal, and nothing that a terminal would obey."""
 
 from __future__ import annotations
 

@@ -327,7 +327,7 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
         assert rival["first_batch_seconds"] > 0 and "torch" in rival["versions"]
         assert re.search(rf"^  {rival['name']}, {rival['workers']} workers? +[0-9]", text, re.MULTILINE)
     assert report["rivals"][0]["uri"] == f"{photos}/raw"
-    # What it reads are MDS shards, and these are not.
+    # It reads MDS shards, and these are not MDS shards.
     assert "it reads mds, and these data are tar" in report["rivals"][2]["left_out"]
     assert re.search("^  mosaicml, [0-9]+ workers? +left out: it reads mds", text, re.MULTILINE)
     body = "".join(ET.parse(page).getroot().itertext())
@@ -335,7 +335,7 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
         assert said in body
     fastest = max(report["rivals"][:2], key=lambda rival: rival["samples_per_second"]["median"])
     for told in (text, body):
-        assert f"Of 2 other loaders over the same data, {fastest['name']} was the fastest" in told
+        assert f"The fastest of 2 other loaders over the same data was {fastest['name']} with" in told
     plots = [plot.get("aria-label") for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")]
     assert {
         "Samples per second of Millrace and of other loaders",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,7 +57,7 @@ def test_rm_dry_run_removes_nothing(millrace: Millrace, tree: Path) -> None:
         "would remove 2 objects, 5 B",
     ]
     shown = [json.loads(line) for line in lines(millrace("rm", "--recursive", "--dry-run", "--json", tree / "a"))]
-    assert shown[0] == {"remove": f"{tree}/a/x", "size": 2}
+    assert shown[0] == {"schema": "millrace.rm/1", "remove": f"{tree}/a/x", "size": 2}
     assert (shown[2]["objects"], shown[2]["dry_run"]) == (2, True)
     assert contents(tree) == before
 
@@ -90,10 +94,56 @@ def test_s3_rm(millrace: Millrace, bucket: Bucket) -> None:
     assert bucket.keys() == ["train/a", "train/b/", "trainer"]
     millrace("rm", "--recursive", "s3://bkt/train", env=bucket.env)  # the folder, markers included
     assert bucket.keys() == ["trainer"]
-    report = json.loads(millrace("rm", "--recursive", "s3://bkt", "--json", env=bucket.env).stdout)
-    assert report | {"seconds": 0} == {"objects": 1, "bytes": 1, "failed": 0, "seconds": 0, "dry_run": False}
+    report = json.loads(millrace("rm", "--recursive", "--yes", "s3://bkt", "--json", env=bucket.env).stdout)
+    assert report | {"seconds": 0} == {
+        "schema": "millrace.rm/1",
+        "objects": 1,
+        "bytes": 1,
+        "failed": 0,
+        "seconds": 0,
+        "dry_run": False,
+    }
     assert bucket.keys() == []
-    assert b"missing" in millrace("rm", "--recursive", "s3://missing", code=1, env=bucket.env).stderr
+    assert b"missing" in millrace("rm", "--recursive", "-y", "s3://missing", code=1, env=bucket.env).stderr
+
+
+def test_a_whole_bucket_needs_a_confirmation(millrace: Millrace, bucket: Bucket) -> None:
+    bucket.put(**{"train/a": b"1", "b": b"2"})
+    for words in (["s3://bkt"], ["s3://bkt/"], ["s3://bkt/train", "s3://bkt"], ["s3://bkt", "--exclude", "*"]):
+        done = millrace("rm", "--recursive", *words, code=2, env=bucket.env)
+        assert b"is a whole bucket; add --yes" in done.stderr
+    assert bucket.keys() == ["b", "train/a"]
+    assert b"would remove 2 objects" in millrace("rm", "-r", "s3://bkt", "--dry-run", env=bucket.env).stdout
+    millrace("rm", "--recursive", "s3://bkt/train", env=bucket.env)  # prefixes and patterns need none
+    millrace("rm", "s3://bkt/*", env=bucket.env)
+    assert bucket.keys() == []
+
+
+@pytest.mark.parametrize("answer", [b"y\n", b"yes\n", b"\n", b"n\n", b"yesterday\n", b"\x04"])
+def test_a_terminal_is_asked_for_a_whole_bucket(millrace_bin: Path, bucket: Bucket, answer: bytes) -> None:
+    bucket.put(**{"a": b"1"})
+    main, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [millrace_bin, "rm", "-r", "s3://bkt"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | bucket.env,
+    )
+    os.close(terminal)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(main, 65536)
+    assert b"Remove everything in the bucket s3://bkt?" in shown
+    os.write(main, answer)
+    with contextlib.suppress(OSError):  # the end, of a terminal
+        while piece := os.read(main, 65536):
+            shown += piece
+    os.close(main)
+    confirmed = answer in (b"y\n", b"yes\n")
+    assert process.wait(timeout=300) == (0 if confirmed else 1)
+    assert bucket.keys() == ([] if confirmed else ["a"])
+    assert confirmed or b"nothing was removed" in shown
 
 
 def test_s3_rm_takes_a_request_for_a_thousand(millrace: Millrace, faulty_bucket: Callable[..., Bucket]) -> None:
@@ -115,7 +165,7 @@ def test_s3_rm_of_a_key_that_xml_cannot_express_spares_others(millrace: Millrace
 def test_s3_rm_tells_what_failed(millrace: Millrace, faulty_bucket: Callable[..., Bucket]) -> None:
     bucket = faulty_bucket("POST bkt* status=403")
     bucket.put(**{f"k{i:02}": b"x" for i in range(20)})
-    done = millrace("rm", "--recursive", "s3://bkt", "--json", code=1, env=bucket.env)
+    done = millrace("rm", "--recursive", "--yes", "s3://bkt", "--json", code=1, env=bucket.env)
     assert json.loads(done.stdout)["failed"] == 20
     assert done.stderr.count(b"no permission") == 1, "said once, though it is the same of each"
     assert b"millrace rm: 19 more objects failed\n" in done.stderr
@@ -125,7 +175,7 @@ def test_s3_rm_tells_what_failed(millrace: Millrace, faulty_bucket: Callable[...
 def test_s3_rm_survives_faults(millrace: Millrace, faulty_bucket: Callable[..., Bucket]) -> None:
     bucket = faulty_bucket("POST bkt* error-in-200 count=1", "POST bkt* status=503 count=2 after=1")
     bucket.put(**{f"k{i:02}": b"x" for i in range(20)})
-    millrace("rm", "--recursive", "s3://bkt", env=bucket.env)
+    millrace("rm", "--recursive", "--yes", "s3://bkt", env=bucket.env)
     assert bucket.keys() == []
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cli_support import Millrace, lines
 
-# Fails as often as it is told; then prints the attempt.
+# Fails as often as the test asks for; then prints the attempt.
 FAIL_UNTIL = (
     "if [ $MILLRACE_ATTEMPT -lt {last} ]; then {failure}; else echo $MILLRACE_ATTEMPT of $MILLRACE_ATTEMPTS; fi"
 )
@@ -129,7 +129,7 @@ def test_the_limit_of_open_files_is_as_it_was(millrace_bin: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_are_passed_on_and_end_it(millrace_bin: Path, number: signal.Signals) -> None:
     """To the command, and when that has ended to what it has started, once each; then there is no further attempt."""
-    # The shell ends before its child, which has to be given the time. (What a shell starts by & ignores SIGINT.)
+    # The shell ends before its child, which has to be given the time. (A program that a shell starts by & ignores SIGINT.)
     child = "(trap 'sleep 0.2; echo child too; exit 0' TERM HUP; echo ready; while :; do sleep 0.05; done) &"
     script = f"trap 'echo got it; exit 5' TERM INT HUP; {child} echo ready; while :; do wait; done"
     with running(

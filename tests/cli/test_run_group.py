@@ -204,20 +204,20 @@ def test_the_job_goes_on_without_a_host_that_serves(host: StartHost, tmp_path: P
     joins(lost)
     joins(stays)
     lost.kill()
-    wait_for(lambda: "the job goes on without it" in said(train))
+    wait_for(lambda: "the job continues without it" in said(train))
     go.touch()
     assert ends(train, stays) == [0, 0]
 
 
 def test_a_host_that_serves_and_is_taken_away(host: StartHost, tmp_path: Path) -> None:
-    """Its command asks for another machine (status 75): its scheduler is told, and the others go on."""
+    """Its command asks for another machine (status 75): its scheduler gets that status, and the others continue."""
     go, leaves = tmp_path / "go", tmp_path / "leaves"
     groups = {"data": until(leaves, "exit 75"), "train": until(go, "true")}
     train, data = host("train", "--group-lost", "6s", **groups), host("data", "--group-lost", "6s", **groups)
     joins(data)
     leaves.touch()
     assert ends(data) == [75]
-    wait_for(lambda: "the job goes on without it" in said(train))
+    wait_for(lambda: "the job continues without it" in said(train))
     go.touch()
     assert ends(train) == [0]
 
@@ -346,7 +346,7 @@ class Relay:
 
 
 def test_a_network_that_is_cut(host: StartHost, tmp_path: Path) -> None:
-    """A host that serves ends by itself, and the job goes on without it."""
+    """A host that serves ends by itself, and the job continues without it."""
     go, relays = tmp_path / "go", []
 
     def through(port: int) -> int:
@@ -359,7 +359,7 @@ def test_a_network_that_is_cut(host: StartHost, tmp_path: Path) -> None:
     joins(data)
     relays[0].cut()
     assert ends(data) == [75] and "does not answer any more" in said(data)
-    wait_for(lambda: "the job goes on without it" in said(train))
+    wait_for(lambda: "the job continues without it" in said(train))
     go.touch()
     assert ends(train) == [0]
 
@@ -383,7 +383,7 @@ def test_a_host_that_serves_and_gets_sigterm_leaves(host: StartHost, tmp_path: P
     joins(data)
     data.send_signal(signal.SIGTERM)
     assert ends(data) == [75] and "this host serves, and leaves the job, which continues" in said(data)
-    wait_for(lambda: "the job goes on without it" in said(train))
+    wait_for(lambda: "the job continues without it" in said(train))
     go.touch()
     assert ends(train) == [0]
 

@@ -53,7 +53,7 @@ class Job:
             "slurm-script",
         ]
         text = millrace("run", *groups).stdout.decode()
-        # What a user adds: where the groups run. The nodes' names are no names of hosts here.
+        # A user adds the places where the groups run. The nodes' names are no names of hosts here.
         text = text.replace("#SBATCH --nodes=1", "#SBATCH --partition=cpu --nodes=1").replace(
             "#SBATCH --nodes=2", "#SBATCH --partition=gpu --nodes=2"
         )
@@ -75,7 +75,7 @@ class Job:
             time.sleep(0.1)
 
     def end(self) -> str:
-        """What it has printed, when all its parts have ended."""
+        """Returns its output, when all its parts have ended."""
         deadline = time.monotonic() + 180
         while subprocess.run(
             ["squeue", "-h", "-j", self.number], env=self._env, capture_output=True, text=True

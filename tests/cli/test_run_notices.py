@@ -34,7 +34,7 @@ def python(script: str) -> list[str]:
     return ["--", sys.executable, "-u", "-c", script]
 
 
-# What a program does that knows nothing of Millrace: it saves when it is asked to end.
+# A program that knows nothing of Millrace saves when it is asked to end.
 SAVES = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
 

@@ -16,13 +16,15 @@ VALUES = {
     "--price": "1.5", "--grace": "90s",
     "--retries": "7", "--fast-failures": "3", "--requeue-exit": "76", "--main-hosts": "2", "--host-index": "1",
     "--volume": "run-7=/data,create=5GiB", "--checkpoint": "s3://b/run-7", "--group-size": "train=3", "--group-port": "7777",
-    "--endpoint-url": "http://127.0.0.1:9", "--region": "eu-west-1", "--ec2": "image=x", "--job-name": "other", "--image": "me/train:2",
+    "--endpoint-url": "http://127.0.0.1:9", "--region": "eu-west-1", "--ec2": "image=x", "--job-name": "other", "--image": "me/train:2", "--log-level": "debug",
 }  # fmt: skip
 KINDS = {
     "slurm-script": ["--group", "data=serve", "--group", "train=train"],
     "jobset": ["--group", "data=serve", "--group", "train=train"],
     "user-data": [],
 }
+# They cannot be given together with --log-level.
+CONTRADICTIONS = ("--quiet", "--verbose")
 # Options that a kind says in its own way, with the words that show that it does.
 SAID = {
     "slurm-script": {"--group-size": "--nodes=3", "--group-port": "7777", "--job-name": "--job-name=other", "--print-secrets": ""},
@@ -35,7 +37,9 @@ def options(binary: Path) -> dict[str, bool]:
     """By name, whether it takes a value."""
     text = subprocess.run([str(binary), "run", "--help"], capture_output=True, text=True, check=True).stdout
     found = re.findall(r"^  (?:-\w, ?)?(--[\w-]+)( \S+)?", text, re.MULTILINE)
-    listed = {name: bool(value) for name, value in found if name not in ("--help", "--print", "--group")}
+    listed = {
+        name: bool(value) for name, value in found if name not in ("--help", "--print", "--group", *CONTRADICTIONS)
+    }
     assert {"--retries", "--journal", "--hang-after", "--no-hyperparameter-args"} <= listed.keys()
     return listed
 

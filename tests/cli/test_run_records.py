@@ -168,7 +168,7 @@ def test_the_failure_file(millrace: Millrace, tmp_path: Path) -> None:
         and len(text) <= 1024
     )
     assert text.splitlines()[1].isdigit() and len(text.splitlines()[1]) == 4
-    # What the program says counts, but not that of an earlier attempt.
+    # The words of the program count, but not those of an earlier attempt.
     millrace(
         *run,
         "--delay",

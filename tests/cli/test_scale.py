@@ -31,6 +31,6 @@ def test_counts_are_those_of_a_feed(millrace_bin: Path, tmp_path: Path) -> None:
         assert fed - row["again"] <= simulated <= fed and simulated > 0, row
         fed, simulated = row["bytes"]
         assert fed == simulated > 0 or (row["again"] and fed > simulated > 0), row
-    # What ranks share is read by all of them: three of them make more requests than four, whose lanes are their own.
+    # All ranks read the extents that they share: three of them make more requests than four, whose lanes are their own.
     requests = {row["case"]: row["requests"][0] for row in rows}
     assert 2 * requests["window, 4 ranks"] < 1.5 * requests["window, 3 ranks"]

@@ -59,7 +59,7 @@ class Tap:
                     end.shutdown(socket.SHUT_RDWR)
 
     def signatures(self) -> set[str]:
-        """Of all requests so far."""
+        """Returns the signatures of all requests so far."""
         found = re.findall(rb"Signature=([0-9a-f]{64})", b"".join(self._sent))
         return {signature.decode() for signature in found}
 

@@ -1,4 +1,4 @@
-"""What `cp` and `sync` say of objects that no checksum of the store vouches for."""
+"""The reports of `cp` and `sync` about objects without a checksum of the store."""
 
 from __future__ import annotations
 

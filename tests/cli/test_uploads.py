@@ -76,7 +76,7 @@ def test_uploads_abort(millrace: Millrace, bucket: Bucket) -> None:
     report = json.loads(
         millrace("uploads", "abort", "s3://bkt/p", "--older-than", "0s", "--json", env=bucket.env).stdout
     )
-    assert report == {"aborted": 2, "failed": 0, "dry_run": False}
+    assert report == {"schema": "millrace.uploads.abort/1", "aborted": 2, "failed": 0, "dry_run": False}
     assert left(bucket) == ["a", "p2"]
     assert lines(millrace("uploads", "abort", "s3://bkt/p2", "--id", ids["p2"], env=bucket.env)) == ["aborted 1 upload"]
     assert left(bucket) == ["a"] and bucket.keys() == ["p/kept"]
@@ -102,7 +102,12 @@ def test_an_abort_that_fails_is_told_and_the_others_are_done(
     bucket = faulty_bucket("DELETE bkt/bad error=403:AccessDenied")
     begin(bucket, "a", "bad", "c")
     done = millrace("uploads", "abort", "s3://bkt", "--older-than", "0s", "--json", code=1, env=bucket.env)
-    assert json.loads(done.stdout) == {"aborted": 2, "failed": 1, "dry_run": False}
+    assert json.loads(done.stdout) == {
+        "schema": "millrace.uploads.abort/1",
+        "aborted": 2,
+        "failed": 1,
+        "dry_run": False,
+    }
     assert b"s3://bkt/bad" in done.stderr and b"AccessDenied" in done.stderr
     assert left(bucket) == ["bad"]
 
@@ -131,12 +136,12 @@ def test_uploads_of_a_missing_bucket(millrace: Millrace, bucket: Bucket) -> None
 def test_what_a_killed_cp_leaves_behind(
     millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, devstore: Callable[..., Any]
 ) -> None:
-    """What `uploads` is for."""
+    """A killed upload leaves parts that `uploads` finds."""
     source = tmp_path / "big"
     os.truncate(os.open(source, os.O_CREAT | os.O_WRONLY), 64 << 20)
     server = devstore(
         "mem:", "--bucket", "bkt", "--fault", "PUT bkt/big delay-ms=600000"
-    )  # so that it goes on until it is killed
+    )  # so that it continues until it is killed
     process = subprocess.Popen([millrace_bin, "cp", source, "s3://bkt/big"], env=os.environ | server.env())
     s3 = server.client()
     while not s3.list_multipart_uploads(Bucket="bkt").get("Uploads"):

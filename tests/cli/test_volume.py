@@ -44,6 +44,7 @@ def test_a_volume_follows_its_job(cloud: Callable[..., Cloud]) -> None:
     ec2.check_served("run-7", host, "us-east-1b", FILES)
     volume = ec2.volumes("run-7")[0]
     assert json.loads(done.stdout) == {
+        "schema": "millrace.volume.move/1",
         "volume": volume["VolumeId"],
         "zone": "us-east-1b",
         "device": str((ec2.folder / "volumes" / volume["VolumeId"]).resolve()),
@@ -59,7 +60,7 @@ def test_a_volume_follows_its_job(cloud: Callable[..., Cloud]) -> None:
     steps = [line.split(" ")[2] for line in done.stderr.splitlines() if "waiting" not in line]
     assert steps[:7] == ["claims", "makes", "makes", "attaches", "mounts", volume["VolumeId"], "deletes"]
 
-    # What is written goes along, also to a third zone, and back.
+    # Written files move with the volume, also to a third zone, and back.
     for zone in ("us-east-1c", "us-east-1a"):
         (host.data / zone).write_text("was here")
         files = {path.name: path.read_text() for path in host.data.iterdir() if path.name != ".filesystem"}
@@ -95,7 +96,7 @@ def test_within_a_zone_it_is_only_attached(cloud: Callable[..., Cloud]) -> None:
         ec2.terminate(host)
 
 
-# Where the killed job goes on: on the same instance, or on a new one in that zone, in a third one, or in the first one again.
+# The killed job continues on the same instance, or on a new one in that zone, in a third one, or in the first one again.
 THEN = [None, "us-east-1b", "us-east-1c", "us-east-1a"]
 
 
@@ -114,7 +115,7 @@ def proxy_of() -> Iterator[Any]:
 
 
 def test_it_is_killed_at_each_call_of_ec2(cloud: Callable[..., Cloud], proxy_of: Any) -> None:
-    """Before and after the effect of each; nothing is lost, and nothing is left over. Of the calls that change nothing, some."""
+    """Before and after the effect of each; nothing is lost, and nothing is left over. Some calls that change nothing are among them."""
     ec2 = cloud("--ec2-looks", "0")
     with proxy_of(ec2.server.url) as (url, at, watch, calls):
         ec2.add_volume("us-east-1a", "plain", FILES)
@@ -175,7 +176,7 @@ def test_ec2_that_is_busy_or_loses_answers(cloud: Callable[..., Cloud]) -> None:
         "POST ec2/CreateVolume error=503:RequestLimitExceeded count=2 after=1",
         "POST ec2/DescribeInstances status=500 count=1 after=1",
     )
-    # Of CreateVolume, the first call is that of this test.
+    # The first call of CreateVolume is that of this test.
     lost = tuple(
         f"POST ec2/{action} cut=head count=1 after={int(action == 'CreateVolume')}" for action in sorted(CHANGES)
     )
@@ -212,7 +213,7 @@ def test_a_volume_that_another_instance_has_is_left_to_it(cloud: Callable[..., C
     device, _ = (holder.folder / "mounts").read_text().split()
     (holder.folder / "mounts").write_text(f"{device} {holder.folder / 'bind'}\n{device} {holder.data}\n")
     (holder.folder / "bind").symlink_to(device)
-    # If it lets go of it, the other one need not wait for its end.
+    # If it releases it, the other one need not wait for its end.
     holder.run("detach", "run-7", "--dev", holder.env["MILLRACE_TEST_DEV"])
     assert list(holder.data.iterdir()) == [] and (holder.folder / "mounts").read_text() == ""
     holder.run("detach", "run-7", "--dev", holder.env["MILLRACE_TEST_DEV"])  # nothing is left to do

@@ -1,8 +1,8 @@
 """Millrace's decoder against Pillow, pixel by pixel.
 
-`decode_dump` tells which rectangle of the source it showed and by what part libjpeg shrank the image, and Pillow does
-the same: it decodes (with `draft` for the shrinking), cuts what the filter must not see, and resizes with its
-antialiased bilinear filter. Pillow rounds to bytes between its two passes and Millrace does not, so single values may
+`decode_dump` prints which rectangle of the source it showed and by what part libjpeg shrank the image. Pillow then does
+the same: it decodes (with `draft` for the shrinking), cuts off the pixels that the filter must not see, and resizes
+with its antialiased bilinear filter. Pillow rounds to bytes between its two passes and Millrace does not, so single values may
 differ by one. Colours of a JPEG that is reduced are converted after resizing, unless they must be exact: this rounds less,
 and more values differ.
 """
@@ -19,7 +19,7 @@ from PIL import Image
 
 MAX_MEAN_ERROR = 0.25
 MAX_ERROR = 1
-# Of JPEGs in colour, if they need not be exact.
+# These are for JPEGs in colour, if they need not be exact.
 MAX_FAST_MEAN_ERROR = 0.4
 MAX_FAST_ERROR = 3
 
@@ -201,7 +201,7 @@ def edges(width, height, seed):
 
 @pytest.mark.parametrize(("make", "mean", "largest"), [(photo, 0.3, 3), (edges, 1.5, 40)])
 def test_the_fast_mode_stays_close_to_the_whole_image(decoder, tmp_path, make, mean, largest):
-    """What docs/decode.md states of the fast mode."""
+    """The fast mode differs as little as docs/decode.md states."""
     path = tmp_path / "image.jpg"
     parts = set()
     for seed in range(2):

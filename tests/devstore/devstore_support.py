@@ -1,4 +1,4 @@
-"""What the tests of devstore through boto3 share."""
+"""Helpers that the tests of devstore through boto3 share."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-# What devstore's help documents.
+# The help of devstore documents these keys.
 ACCESS_KEY = "millrace"
 SECRET_KEY = "millrace-secret"
 
@@ -146,7 +146,7 @@ def test_a_secret_that_cannot_be_had(
 )
 def test_a_server_that_is_open_to_all_says_so(devstore: Any, tmp_path: Path, options: list[str], warns: bool) -> None:
     devstore("mem:", *options).stop()
-    assert ("whoever reaches 0.0.0.0" in (tmp_path / "devstore-0.err").read_text()) == warns
+    assert ("everybody who reaches 0.0.0.0" in (tmp_path / "devstore-0.err").read_text()) == warns
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])

@@ -66,7 +66,7 @@ def test_stops_promptly(devstore: Any, how: signal.Signals) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_listing_ends_with_the_server(devstore: Any, tmp_path: Path, how: signal.Signals) -> None:
-    """Links that form circles make a listing that would go on for years."""
+    """Links that form circles make a listing that would continue for years."""
     bucket = tmp_path / "root" / "bucket"
     bucket.mkdir(parents=True)
     for name in ("a", "b"):

@@ -193,7 +193,7 @@ def _peak_rss(pid: int) -> int:
 
 
 def feed_args(uri: object, *more: object, **options: object) -> list[object]:
-    """Of a small, quick feed; options as they are spelled, with _ for -."""
+    """The arguments of a small, quick feed; options as they are spelled, with _ for -."""
     settings = {"batch": 32, "size": 64, "threads": 2, "memory": "128MiB", "shuffle": "none", "seed": 1} | options
     return [
         "feed",
@@ -281,7 +281,7 @@ def devstore(
 
 
 def freeze(process: subprocess.Popen) -> None:
-    """Stops a process, and returns when all of its threads stand still: one that runs may go on for a while after the signal was sent."""
+    """Stops a process, and returns when all of its threads stand still: a running one may continue for a while after the signal was sent."""
     process.send_signal(signal.SIGSTOP)
     deadline = time.monotonic() + 120
     states = [""]

@@ -1,4 +1,4 @@
-"""What `millrace feed` must deliver, worked out without Millrace.
+"""The samples that `millrace feed` must deliver, computed without Millrace.
 
 Everything here follows the text of the interface: the order of the index, the names of keys and fields, and the digest. It
 shares no code with the program, and Python's tarfile is its reader, so that a mistake has to be made twice to go unseen.
@@ -43,7 +43,7 @@ def as_hex(value: int) -> str:
 
 
 def digest(samples: Iterable[Sample], epoch: int = 0) -> str:
-    """Of samples delivered in this order from position 0."""
+    """The digest of samples that are delivered in this order from position 0."""
     return as_hex(sum(sample_hash(sample, epoch, position) for position, sample in enumerate(samples)))
 
 

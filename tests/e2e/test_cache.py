@@ -96,7 +96,7 @@ def test_all_in_the_cache(photos: Photos, sandbox: Sandbox, tmp_path: Path, plac
         sandbox.ok("index", f"s3://b/{place}", env=server.env())
 
         def asked(epochs: int) -> tuple[list[str], int]:
-            """What was asked for, and how many of these requests were repeated, as on a busy machine."""
+            """The requests, and how many of them were repeated, as on a busy machine."""
             before = log.read_text()
             options = {"shuffle": "global", "epochs": epochs, "seed": epochs, "cache": tmp_path / "cache"}
             report = sandbox.feed(f"s3://b/{place}", env=server.env(), **options)
@@ -131,7 +131,7 @@ def test_four_processes_fetch_what_one_does(
 
 
 def test_another_job_clears_it(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path) -> None:
-    """Again and again: the stream goes on."""
+    """Again and again: the stream continues."""
     cache = tmp_path / "cache"
     args = feed_args("s3://b/tar", epochs=30, shuffle="global", cache=cache)
     feed = sandbox.start(*args, env=server.env(), out=subprocess.PIPE, err=subprocess.PIPE)
@@ -149,7 +149,7 @@ def test_another_job_clears_it(photos: Photos, server: Server, sandbox: Sandbox,
 
 
 def test_a_full_disk(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path) -> None:
-    """One warning, or none where room is kept free, and the stream goes on; what is there is used."""
+    """There is one warning, or none if room is kept free. The stream continues, and uses the ranges that are there."""
     with small_disk(tmp_path / "disk", "4M") as disk:
         for _ in range(2):
             args = feed_args("s3://b/tar", "--json", cache=disk)
@@ -190,7 +190,7 @@ def test_in_memory(photos: Photos, server: Server, sandbox: Sandbox, place: str,
 
 
 def test_each_rank_has_its_own_memory(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-    """Of a cache on disk that all ranks share, all comes back; of its own, a rank finds what it has read itself: of four, a quarter at first."""
+    """All ranges come back from a cache on disk that all ranks share. In a cache of its own a rank finds the ranges that it has read: a quarter at first, if there are four ranks."""
 
     def rate(place: object) -> float:
         words = ("--shuffle", "global", "--epochs", 4, "--world", 4, "--cache", place, "--cache-size", "1GiB")

@@ -25,11 +25,11 @@ def test_the_demo_keeps_its_promises() -> None:
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     said = result.stdout
     assert "test accuracy" in said and "their digests add up" in said
-    # What a command prints stands below it.
+    # The output of a command stands below it.
     for command, printed in (
         ("pack", r"packed 60000 samples into \d+ shards, "),
         ("ls", r"[\d: -]+ +\d+ shard-000000\.tar"),
-        ("feed", r'\{"samples":120000,'),
+        ("feed", r'\{"schema":"millrace\.feed/\d+","samples":120000,'),
     ):
         assert re.search(rf"\$ millrace {command} .*\n +\| (?:.*\n +\| )*?{printed}", said), f"{command}: {said}"
     assert re.search(r"\] Removing the work folder (\S+) \.\.\.\n\nWhat happened\n", said), said

@@ -60,7 +60,7 @@ def large_pairs(folder: Path, shards: int) -> Path:
 
 @pytest.mark.parametrize("place", ["file", "s3"])
 def test_a_fresh_run_of_one_rank_comes_true(sandbox: Sandbox, tmp_path: Path, place: str) -> None:
-    """Its first batch has samples in more extents than runs in flight fit into the memory at once. What one run may
+    """Its first batch has samples in more extents than runs in flight fit into the memory at once. The bytes that one run may
     bring must not depend on when another one ends."""
     data = large_pairs(tmp_path / "b" / "data", 8)
     with devstore(sandbox, tmp_path, "--first-byte-ms", 30) as server:

@@ -18,7 +18,7 @@ from .harness import ACCESS_KEY, SECRET_KEY, Sandbox, devstore, logged_devstore
 def test_of_several_processes_one_builds_the_index(
     photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str
 ) -> None:
-    """Whether it can be put beside the data or stays in the cache folder."""
+    """The index is beside the data, or it stays in the cache folder."""
     corpus.copy_tree(photos.tar, tmp_path / "root" / "b" / "tar")
     shards = [f"/b/tar/{path.name}" for path in photos.tar.glob("*.tar")]
     log = tmp_path / "log"

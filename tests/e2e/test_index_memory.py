@@ -16,7 +16,7 @@ PROGRAM = 56 * MIB  # code, stacks, lists of objects, and what the allocator kee
 
 
 def tar_shard(path: Path, sizes: list[int]) -> None:
-    """Of samples with a field of that many zeros, which take no disk."""
+    """Makes a shard of samples with a field of that many zeros, which take no disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as out:
         for number, size in enumerate(sizes):
@@ -28,7 +28,7 @@ def tar_shard(path: Path, sizes: list[int]) -> None:
 
 
 def shards(folder: Path, count: int) -> Path:
-    """Of 40 MB and more, all of different sizes: so are the last of their pieces."""
+    """Makes shards of 40 MB and more, all of different sizes, so that their last pieces differ, too."""
     for number in range(count):
         tar_shard(folder / f"{number:03}.tar", [40_000_000 + 1_234_567 * (number % 7), 300_000])
     return folder

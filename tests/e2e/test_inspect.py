@@ -1,4 +1,4 @@
-"""What `inspect` finds in data sets with known faults, and the contact sheet that it draws, with Pillow as the oracle."""
+"""The findings of `inspect` in data sets with known faults, and the contact sheet that it draws, with Pillow as the oracle."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ class TestPreview:
         assert picture.read_bytes() == b"a picture"
 
     def test_labels_of_shards_are_those_of_the_index(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        """Of damaged samples, too, whose bytes cannot be believed."""
+        """Damaged samples have them, too, although their bytes cannot be believed."""
         samples = [Sample(f"s{n}", {"jpg": flat_jpeg((9, 9, 9)), "cls": b"%d\n" % n}) for n in range(4)]
         with spoilt_after_indexing(sandbox, tmp_path, samples, "s2.cls", b"7") as server:
             found, _ = self.sheet(sandbox, "s3://b/d", tmp_path / "out.png", env=server.env())

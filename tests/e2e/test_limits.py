@@ -1,4 +1,4 @@
-"""What it costs: memory, bytes, and where the waiting went."""
+"""The costs: memory, bytes, and the causes of waiting."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class TestBytes:
 
     @pytest.mark.parametrize("policy", ["none", "window"])
     def test_each_byte_once_over_two_ranks(self, large: Path, sandbox: Sandbox, tmp_path: Path, policy: str) -> None:
-        """Of samples that are larger than what a request costs."""
+        """The samples are larger than the bytes that a request costs."""
         sandbox.ok("pack", large, tmp_path / "tar", "--shard-size", "16MiB")
         data = sum(path.stat().st_size for path in (tmp_path / "tar").glob("*.tar"))
         assert data / 120 > 65536
@@ -122,7 +122,7 @@ class TestBytes:
     def test_small_samples_of_other_ranks_are_read_over(
         self, photos: Photos, sandbox: Sandbox, server: Server, policy: str
     ) -> None:
-        """Of 14 KB: that costs less than a request for each."""
+        """The samples have 14 KB: that costs less than a request for each."""
         data = sum(path.stat().st_size for path in photos.tar.glob("*.tar"))
         reports = [
             sandbox.feed("s3://b/tar", shuffle=policy, rank=rank, world=2, env=server.env()) for rank in range(2)
@@ -193,7 +193,7 @@ class TestStalls:
         assert sum(seconds for name, seconds in waited.items() if name in NETWORK) >= 0.5 * sum(waited.values()), report
 
     def test_the_first_unfinished_sample_is_charged(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
-        """The body of the first sample takes 2 s or more, the first byte of the second 8 s, however often it is asked for: to the first byte
+        """The body of the first sample takes 2 s or more, the first byte of the second 8 s, however often it is asked for. To the first byte
         is charged what is left of these when the body has come."""
         first, second = (f"b/raw/{s.key}.jpg" for s in photos.samples[:2])
         rate = len(photos.samples[0].fields["jpg"]) // 2

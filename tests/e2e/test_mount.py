@@ -1,4 +1,4 @@
-"""A store as a folder: what programs see, what they are told of errors, and that nothing stays behind."""
+"""A store as a folder: what programs see, the errors that they get, and that nothing stays behind."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def test_the_example_of_the_documents_runs() -> None:
 
 
 def test_metrics(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
-    """What was read came from the store once, and from the cache then."""
+    """Bytes that were read came from the store once, and from the cache then."""
     place = tmp_path / "mnt"
     options = ["--metrics-port", "0", "--cache", tmp_path / "cache"]
     with mounted(sandbox, "s3://b", place, *options, env=server.env()) as process:

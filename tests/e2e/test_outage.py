@@ -1,4 +1,4 @@
-"""A store that goes away in the middle, and comes back: runs go on, with the same samples."""
+"""A store that goes away in the middle, and comes back: runs continue, with the same samples."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def test_a_pack_waits_for_its_store(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-    """What it makes is what a pack makes that nothing disturbed, index included."""
+    """Its result is the same as that of an undisturbed pack, index included."""
     root = tmp_path / "root"
     corpus.copy_tree(photos.raw, root / "in" / "raw")
     (root / "out").mkdir()

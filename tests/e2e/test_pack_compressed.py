@@ -72,7 +72,7 @@ def test_what_was_decompressed_is_kept(photos: Photos, sandbox: Sandbox, tmp_pat
         args = ["pack", source, "s3://out/x", "--scratch", tmp_path / "scratch"]
         said = sandbox.run(*args, env=server.env()).failed(1, "bucket")
         (folder,) = (tmp_path / "scratch").iterdir()
-        assert f"; what was unpacked stays in {folder}: the same command uses it, and removes it at the end" in said
+        assert f"; unpacked files stay in {folder}: the same command uses it, and removes it at the end" in said
         before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.tar")}
         assert len(before) == len(list(source.iterdir()))
         (tmp_path / "root/out").mkdir()
@@ -138,7 +138,7 @@ def test_what_a_kill_has_left_goes_when_all_is_packed(photos: Photos, sandbox: S
     source, scratch = compressed(photos, tmp_path / "in", ".tar.gz"), tmp_path / "scratch"
     (tmp_path / "root/out").mkdir(parents=True)
     with devstore(sandbox, tmp_path / "root") as server:
-        sandbox.run("pack", source, "s3://none/x", "--scratch", scratch, env=server.env()).failed(1, "stays in")
+        sandbox.run("pack", source, "s3://none/x", "--scratch", scratch, env=server.env()).failed(1, "stay in")
         (left,) = scratch.iterdir()
         left.rename(tmp_path / left.name)
         sandbox.ok("pack", source, "s3://out/x", "--scratch", scratch, env=server.env())
@@ -166,7 +166,7 @@ def test_an_interrupt_says_what_it_leaves(photos: Photos, sandbox: Sandbox, tmp_
         _, err = process.communicate(timeout=120)
     (folder,) = (tmp_path / "scratch").iterdir()
     assert process.returncode == 130 and b"run the same command again" in err
-    assert f"; what was unpacked stays in {folder}: the same command uses it".encode() in err
+    assert f"; unpacked files stay in {folder}: the same command uses it".encode() in err
     with devstore(sandbox, tmp_path / "root") as server:
         sandbox.ok(*args, env=server.env())
     assert list((tmp_path / "scratch").iterdir()) == [] and oracle.read_tar(tmp_path / "out") == photos.samples
@@ -245,7 +245,7 @@ def test_two_at_a_time(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".tar.zst"])
 def test_skip_bad_keeps_what_can_be_trusted(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) -> None:
-    """Of what is cut short all before it; of what is damaged nothing, since only the checksum at its end could tell."""
+    """All bytes of a truncated stream before its end are kept. Nothing of a damaged one is kept, since only the checksum at its end could tell."""
     source = compressed(photos, tmp_path / "in", ".tgz" if ending == ".tar.gz" else ending)  # of one member
     paths = sorted(source.iterdir())
     whole = [oracle.read_shard(path) for path in sorted(photos.tar.glob("*.tar"))]
@@ -271,7 +271,7 @@ def test_skip_bad_keeps_what_can_be_trusted(photos: Photos, sandbox: Sandbox, tm
     with devstore(sandbox, tmp_path / "root") as server:
         again = ["pack", source, "s3://none/x", "--scratch", tmp_path / "scratch"]
         said = sandbox.run(*again, "--skip-bad", env=server.env()).failed(1, "bucket")
-        assert "what was unpacked stays in" in said
+        assert "unpacked files stay in" in said
         sandbox.run(*again, env=server.env()).failed(
             1, "the compressed bytes are", "--skip-bad"
         )  # and not with what the other run has kept
@@ -294,7 +294,7 @@ def test_whole_members_before_the_damage_are_kept(photos: Photos, sandbox: Sandb
 
 
 def test_messages_name_the_source(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-    """What is wrong in a shard is said of the shard that was given, not of its unpacked copy."""
+    """Messages name the given shard, and not its unpacked copy."""
     source = compressed(photos, tmp_path / "in", ".tar.gz")
     shard = bytearray(sorted(photos.tar.glob("*.tar"))[0].read_bytes())
     shard[100] ^= 255  # of the first head, whose checksum is another one then
@@ -303,7 +303,7 @@ def test_messages_name_the_source(photos: Photos, sandbox: Sandbox, tmp_path: Pa
         1, "x.tar.gz", "offset"
     )
     assert f"{source}/x.tar.gz (unpacked)" in said
-    assert "unpacked-" not in said.split("; what was unpacked stays in")[0]
+    assert "unpacked-" not in said.split("; unpacked files stay in")[0]
 
 
 def test_where_scratch_may_lie(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_parts_share_the_work(photos: Photos, sandbox: Sandbox, tmp_path: Path) 
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".tar.zst"])
 def test_kills(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) -> None:
-    """Killed at any moment of unpacking: the next run goes on, and the shards are those of one run."""
+    """Killed at any moment of unpacking: the next run continues, and the shards are those of one run."""
     source = compressed(photos, tmp_path / "root/in/x", ending)
     sandbox.ok("pack", source, tmp_path / "whole", "--shard-size", "300KiB")
     args = ["pack", "s3://in/x", tmp_path / "out", "--shard-size", "300KiB", "--scratch", tmp_path / "scratch"]
@@ -375,7 +375,7 @@ def test_kills(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) ->
 
 @pytest.mark.all
 def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Of one shard of 256 MiB and of one of 1 GiB, that both come as a few KiB."""
+    """There is one shard of 256 MiB and one of 1 GiB; both come as a few KiB."""
     peaks = []
     for mib in (256, 1024):
         source = tmp_path / f"in{mib}"

@@ -155,7 +155,7 @@ def test_parts_make_what_one_makes(photos: Photos, sandbox: Sandbox, place) -> N
 
 
 def test_a_part_that_is_missing(photos: Photos, sandbox: Sandbox, place) -> None:
-    """The others say so; whoever comes last completes the data set, also the same command without --part."""
+    """The others say so; the last one completes the data set, also the same command without --part."""
     where, root, env = place
     found = sandbox.ok("pack", photos.raw, where("x"), *SIZE, "--part", "1/2", "--json", env=env).json()
     assert found["complete"] is False and found["missing_shards"] > 0 and found["index_bytes"] == 0
@@ -354,7 +354,7 @@ def test_memory(big: tuple[Path, int], sandbox: Sandbox, tmp_path: Path) -> None
 @pytest.mark.all
 @pytest.mark.parametrize("kind", ["mds", "recordio", "tfrecord"])
 def test_memory_of_other_formats(big: tuple[Path, int], sandbox: Sandbox, tmp_path: Path, kind: str) -> None:
-    """Likewise, though these hold samples, and MDS shards: 330 MiB go through a budget of 64."""
+    """The bound holds for these, too, although they hold whole samples, and MDS whole shards: 330 MiB go through a budget of 64."""
     root, data = big
     assert data > 300 * MIB
     source = corpus.copy_tree(root / "b" / "raw", tmp_path / "in")

@@ -57,7 +57,7 @@ def at(position: str, consumed: int) -> str:
 @pytest.mark.all
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_no_more_than_what_is_left_and_a_window(sandbox: Sandbox, slow_server: Server, world: int) -> None:
-    """Of a rank: of what is left for it where ranks share no extents, else of what is left for all. And each sample comes once."""
+    """The bytes of a rank: those left for it if ranks share no extents, else those left for all. And each sample comes once."""
     expected = explain(sandbox, slow_server, world=world)
     whole = sandbox.feed("s3://b/data", env=slow_server.env(), shuffle="window", memory="512MiB", batch=512)["digest"]
     consumed = random.Random(world).randrange(1, SAMPLES)
@@ -98,7 +98,7 @@ def test_the_first_batch_does_not_wait_for_the_look_ahead(
 @pytest.mark.all
 @pytest.mark.parametrize(("world", "times"), [(2, 1), (8, 1), (3, 3), (6, 3)])
 def test_what_ranks_that_share_extents_read(sandbox: Sandbox, slow_server: Server, world: int, times: int) -> None:
-    """Small samples: each rank reads whole extents, and --explain says so and warns. Of 6 ranks, three share each extent; 8 ranks share
+    """Small samples: each rank reads whole extents, and --explain says so and warns. If there are 6 ranks, three share each extent; 8 ranks share
     what makes no whole row of lanes, which is a fifth of these 82 extents."""
     how = {"rank": 1, "world": world}
     report = explain(sandbox, slow_server, **how)

@@ -66,7 +66,7 @@ def copy(sandbox: Sandbox, server: Server, place: str, to: Path) -> Result:
 
 @pytest.fixture(scope="module")
 def idle(root: Path, session_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """What the commands take for next to no data: the program, its libraries and threads."""
+    """The memory of the commands for next to no data: the program, its libraries and threads."""
     with devstore(session_sandbox, root) as server:
         fed = feed(session_sandbox, server, "few").json()["max_rss_bytes"]
         copied = copy(session_sandbox, server, "few", tmp_path_factory.mktemp("idle") / "to").peak_rss

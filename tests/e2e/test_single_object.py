@@ -57,7 +57,7 @@ def test_a_pair_of_token_files(sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 def megatron_idx(lengths: list[int]) -> bytes:
-    """Of tokens of one byte, each sequence a document."""
+    """An index of tokens of one byte, each sequence a document."""
     head = b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + b"\1"
     counts = len(lengths).to_bytes(8, "little") + (len(lengths) + 1).to_bytes(8, "little")
     offsets = [sum(lengths[:n]) for n in range(len(lengths))]

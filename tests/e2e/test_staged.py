@@ -72,6 +72,16 @@ def test_ranks_add_up(shards: Path, sandbox: Sandbox, world: int) -> None:
     assert (samples, f"{total % 2**128:032x}") == (whole["samples"], whole["digest"])
 
 
+@pytest.mark.parametrize("last", ["pad", "short", "drop", "wrap"])
+def test_steps_span_stages(shards: Path, sandbox: Sandbox, last: str) -> None:
+    whole, step = sandbox.feed(shards)["samples"], 3 * 32
+    for rank in range(3):
+        options = {"rank": rank, "world": 3, "last": last, "batch": 32}
+        reports = [sandbox.feed(shards, start=start, **options) for start in ("staged", "indexed")]
+        assert [report["batches"] for report in reports] == [whole // step if last == "drop" else -(-whole // step)] * 2
+        assert reports[0]["samples"] == reports[1]["samples"]
+
+
 def test_what_is_killed_goes_on(shards: Path, sandbox: Sandbox, tmp_path: Path) -> None:
     whole = staged(sandbox, shards)
     state = tmp_path / "state"
@@ -102,8 +112,6 @@ def test_a_kill_in_the_middle_leaves_nothing_wrong(shards: Path, sandbox: Sandbo
 @pytest.mark.parametrize(
     "options",
     [
-        {"last": "drop"},
-        {"last": "wrap"},
         {"where": "bytes=1-"},
         {"split": "a=0.5,b=0.5", "take": "a"},
         {"tokens": "128:pack"},

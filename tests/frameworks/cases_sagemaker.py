@@ -1,5 +1,5 @@
-"""SageMaker's own toolkit, which runs a user's script in its containers, and scripts whose reading loops are in the manner of AWS's public examples,
-below `millrace run`: in the three modes, unchanged. What they read is held against the model of the contract."""
+"""Runs SageMaker's own toolkit, and scripts whose reading loops are in the manner of AWS's public examples, below `millrace run`, unchanged, in the three
+modes. The toolkit runs a user's script in SageMaker's containers. The data that it reads are compared with the model of the contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
 from channel_model import Channel
 
-# Of the PyTorch examples: arguments from SM_*, a data set over the files of a folder, a model in SM_MODEL_DIR.
+# As in the PyTorch examples: arguments from SM_*, a data set over the files of a folder, a model in SM_MODEL_DIR.
 IMAGES = """
 import argparse, hashlib, json, logging, os, sys
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     train(parser.parse_args())
 """
 
-# Of the scikit-learn examples: all files of the channel are tables.
+# As in the scikit-learn examples: all files of the channel are tables.
 TABLES = """
 import argparse, csv, json, os
 if __name__ == "__main__":
@@ -84,7 +84,7 @@ if __name__ == "__main__":
         json.dump({"rows": len(rows), "sum": sum(map(sum, rows)), "max_leaf_nodes": args.max_leaf_nodes}, f)
 """
 
-# Of the example that reads pipes in an algorithm of one's own, and the reader of RecordIO in SageMaker's Python SDK.
+# As in the example that reads pipes in an algorithm of one's own, and the reader of RecordIO in SageMaker's Python SDK.
 PIPES = """
 import argparse, hashlib, json, os, struct, time
 
@@ -145,7 +145,7 @@ class Job:
             self.s3.put_object(Bucket="bkt", Key=key, Body=body)
 
     def run(self, script: str, *options: str, **hyperparameters: object) -> Any:
-        """What the toolkit's `train` makes of a script: the model that it wrote."""
+        """Runs a script by the toolkit's `train`, and returns the model that it wrote."""
         code = self.root / "code"
         code.mkdir(parents=True, exist_ok=True)
         (code / "train.py").write_text(script)

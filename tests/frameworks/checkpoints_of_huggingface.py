@@ -1,4 +1,5 @@
-"""millrace.huggingface_checkpoints: a Trainer's checkpoints go to a shared place, and come back on a machine without any. Run by test_trainer_checkpoints.py."""
+"""Tests millrace.huggingface_checkpoints: a Trainer's checkpoints go to a shared place, and come back on a machine
+without any. Run by test_trainer_checkpoints.py."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def test_what_another_has_saved_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(millrace.InvalidArgumentError, match="step 1 was not saved by a CheckpointCallback"):
         saver.restore(tmp_path / "run")
     millrace.Checkpoints(uri).save(2, {"files": {"../evil": np.zeros(3, np.uint8)}})
-    with pytest.raises(millrace.DamagedDataError, match="would lie elsewhere"):
+    with pytest.raises(millrace.DamagedDataError, match="would be elsewhere"):
         millrace.huggingface_checkpoints.CheckpointCallback(uri).restore(tmp_path / "run")
     assert not list(tmp_path.glob("**/evil"))
 

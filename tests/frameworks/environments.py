@@ -1,6 +1,7 @@
-"""Environments for frameworks that the developer's .venv must stay free of: one for each requirements-NAME.txt, in build/frameworks/NAME.
+"""Makes environments for frameworks that the developer's .venv must stay free of: one for each requirements-NAME.txt,
+in build/frameworks/NAME.
 
-An environment sees the packages of the Python that runs the tests, torch and pytest among them, below its own: pip takes them for installed, so
+An environment sees the packages of the Python that runs the tests, torch and pytest among them, below its own. Pip takes them for installed, so
 that torch is never fetched again. It is made when a test first asks for it, and again when its requirements change.
 """
 
@@ -21,7 +22,8 @@ NAMES = sorted(path.stem.removeprefix("requirements-") for path in FOLDER.glob("
 
 
 def make(name: str) -> pathlib.Path:
-    """The Python interpreter of an environment, which is made first if need be. Several processes may call this."""
+    """Returns the Python interpreter of an environment, which is made first if need be. Several processes may call
+    this."""
     BUILT.mkdir(parents=True, exist_ok=True)
     requirements, folder = FOLDER / f"requirements-{name}.txt", BUILT / name
     installed, wanted = folder / "installed.txt", requirements.read_text() + f"# {sys.executable}\n"
@@ -48,7 +50,7 @@ def _install(folder: pathlib.Path, requirements: pathlib.Path) -> None:
 
 
 def _run(command: list[str | pathlib.Path]) -> None:
-    # What PYTHONPATH adds is neither installed nor wanted here.
+    # The packages of PYTHONPATH are neither installed nor wanted here.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:

@@ -18,7 +18,7 @@ def sandbox(tmp_path: Path) -> Sandbox:
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Path:
-    """What is in the bucket `b` of `store`, as files: devstore's own folder."""
+    """The objects in the bucket `b` of `store`, as files: devstore's own folder."""
     folder = tmp_path / "root" / "b"
     contents = {"large": 12_000_000, "a/empty": 0, "a/b/small": 100, "a/b.txt": 5000, "z": 1}
     for name, size in contents.items():

@@ -1,4 +1,4 @@
-"""What the tests of docs/semantics.md have in common."""
+"""Helpers of the tests of docs/semantics.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CSI plugin does on a node, on real mounts (deploy/csi/plugin/node.py), and its manifests. Its gRPC is in tests/frameworks/cases_csi.py."""
+"""The work of the CSI plugin on a node, on real mounts (deploy/csi/plugin/node.py), and its manifests. Its gRPC is in tests/frameworks/cases_csi.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ATTRIBUTES = {"uri": "s3://b"}
 
 
 def processes_on(folder: Path) -> list[int]:
-    """Of mounts on that folder."""
+    """Returns the processes of mounts on that folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -183,7 +183,7 @@ def test_what_cannot_be_mounted_is_told(node: Any, folder: Path) -> None:
     refused("INVALID_ARGUMENT", node.stage, volume(flags=("umask=nine",)), str(folder / "staging"), {})
     refused("FAILED_PRECONDITION", node.publish, volume(), str(folder / "staging"), str(folder / "pod"), False)
     assert not is_mounted(folder / "staging") and not (folder / "pod").exists()
-    # What is not ours is left alone.
+    # Mounts of others are left alone.
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder / "staging"], check=True)
     refused("ALREADY_EXISTS", node.stage, volume(), str(folder / "staging"), {})
     refused("INTERNAL", node.unstage, "v1", str(folder / "staging"))
@@ -223,7 +223,7 @@ def test_attributes_and_mount_options() -> None:
     assert plugin.volume_of("v", ATTRIBUTES | {"csi.storage.k8s.io/pod.name": "p"}, [], False).uri == "s3://b"
     for attributes in ({}, {"uri": ""}, {"uri": "--help"}, ATTRIBUTES | {"bucket": "b"}):
         refused("INVALID_ARGUMENT", plugin.volume_of, "v", attributes, [], True)
-    # Of the node's files, none may be named.
+    # No flag may name a file of the node.
     for flag in (
         "cache=/",
         "cache-tenant=of-another",

@@ -24,7 +24,7 @@ def test_the_table_has_each_errno_of_the_mount() -> None:
         for text in sources
         for name in re.findall(r"(?:RefusedWith\(|return |\? |: |request, )(E[A-Z]{2,})\b", text)
     }
-    told |= {"ENOSYS", "ENOTCONN"}  # by libfuse, and by the kernel
+    told |= {"ENOTCONN"}  # by the kernel
     table = (REPOSITORY / "docs" / "semantics.md").read_text().partition("## Each `errno`")[2]
     rows = re.findall(r"^\| (`E[^|]*) \|", table, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"E[A-Z]+", row)} == told

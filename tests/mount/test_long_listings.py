@@ -1,4 +1,4 @@
-"""Folders of very many files: they are listed page by page, as a program goes on, and no listing is held as a whole."""
+"""Folders of very many files: they are listed page by page, as a program proceeds, and no listing is held as a whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thoroughness import repeats
 pytestmark = needs_fuse
 
 MAX_PAGE = 1000
-# What the kernel may ask for at a time, 1 MiB, holds fewer names than so many pages; and the program's library has as many.
+# A request of the kernel, at most 1 MiB, holds fewer names than so many pages; and the program's library has as many.
 PAGES_AHEAD = 15
 KNOWN_TO_KERNEL = 500_000  # docs/mount.md: a listing is passed on without being remembered beyond so many
 OBJECT = (

@@ -40,7 +40,7 @@ def requests(log: Path) -> Counter[str]:
 
 
 def keys(log: Path, operation: str) -> set[str]:
-    """Of the requests of an operation: a late GET may be sent twice."""
+    """Returns the keys of the requests of an operation, each once: a late GET may be sent twice."""
     lines = (line.split() for line in log.read_text().splitlines())
     return {line[2] for line in lines if len(line) > 5 and line[3] == operation}
 

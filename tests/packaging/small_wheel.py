@@ -10,11 +10,14 @@ INFO = "millrace_data-0.1.0.dist-info"
 LIBRARY = "millrace_data.libs/libzstd-01234567.so.1"
 
 
-def make(folder: Path, python: str = "cp311-cp311") -> Path:
+def make(folder: Path, python: str = "cp311-cp311", machine: str = "x86_64") -> Path:
     """With a shell script as the command, and the licences of two packages that this machine has."""
-    wheel = folder / f"millrace_data-0.1.0-{python}-manylinux_2_34_x86_64.whl"
+    wheel = folder / f"millrace_data-0.1.0-{python}-manylinux_2_34_{machine}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(f"{INFO}/METADATA", "Metadata-Version: 2.4\nName: millrace-data\nVersion: 0.1.0\n\nText\n")
+        archive.writestr(
+            f"{INFO}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {python}-manylinux_2_34_{machine}\n"
+        )
         for name in ("libc6.copyright", "libc-bin.copyright", "LICENSE"):
             archive.writestr(f"{INFO}/licenses/{name}", f"the licence of {name}\n")
         program = zipfile.ZipInfo("millrace/bin/millrace")

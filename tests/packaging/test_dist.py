@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,30 @@ def test_two_wheels_of_a_platform_give_one_tarball(tmp_path: Path) -> None:
     run(tmp_path)
     assert [path.name for path in tmp_path.glob("millrace-*-linux-*")] == [TARBALL]
     assert {path.name for path in tmp_path.glob("*.cdx.json")} == {f"{wheel.name}.cdx.json" for wheel in wheels}
+
+
+@pytest.mark.parametrize(
+    ("python", "machine", "taken"),
+    [
+        ("3.11", "x86_64", "cp311-cp311"),
+        ("3.12", "x86_64", "cp312-abi3"),
+        ("3.14", "x86_64", "cp312-abi3"),
+        ("3.11", "aarch64", "cp311-cp311"),
+        ("3.13", "aarch64", "cp312-abi3"),
+    ],
+)
+def test_pip_takes_the_wheel_that_fits(tmp_path: Path, python: str, machine: str, taken: str) -> None:
+    """By the command of docs/install.md, of a folder with all of them."""
+    assert "pip install --no-index --find-links dist millrace-data" in (ROOT / "docs/install.md").read_text()
+    (tmp_path / "dist").mkdir()
+    for tags in ("cp311-cp311", "cp312-abi3"):
+        for each in ("x86_64", "aarch64"):
+            small_wheel.make(tmp_path / "dist", tags, each)
+    system = [f"--python-version={python}", f"--platform=manylinux_2_34_{machine}", "--only-binary=:all:", "--no-deps"]
+    command = [sys.executable, "-m", "pip", "download", *system, "--dest", tmp_path / "taken"]
+    subprocess.run([*command, "--no-index", "--find-links", tmp_path / "dist", "millrace-data"], check=True)
+    (wheel,) = (tmp_path / "taken").iterdir()
+    assert wheel.name == f"millrace_data-0.1.0-{taken}-manylinux_2_34_{machine}.whl"
 
 
 def test_checksums(dist: Path) -> None:

@@ -17,31 +17,31 @@ import tarfile
 from collections.abc import Callable
 
 import bare_system
-from bare_system import BareSystem, run
+from bare_system import SYSTEMS, BareSystem, run
 
 HERE = pathlib.Path(__file__).parent
-SYSTEMS = {"bookworm": "Debian 12", "trixie": "Debian 13", "jammy": "Ubuntu 22.04"}
 
 
-def fits(wheel: pathlib.Path, python: tuple[int, int]) -> bool:
-    """True if an interpreter of this version installs the wheel."""
-    _, _, tag, abi, _ = wheel.stem.split("-")
+def fits(wheel: pathlib.Path, python: tuple[int, int], machine: str) -> bool:
+    """Returns true if an interpreter of this version installs the wheel on such a machine."""
+    _, _, tag, abi, platform = wheel.stem.split("-")
     lowest = (int(tag[2]), int(tag[3:]))
-    return lowest == python or (abi == "abi3" and lowest < python)
+    return platform.endswith(f"_{machine}") and (lowest == python or (abi == "abi3" and lowest < python))
 
 
 def install(wheel: pathlib.Path, bare: BareSystem, python: tuple[int, int]) -> None:
-    """Without a network: the wheel of numpy is fetched by the pip outside."""
+    """Installs the wheel without a network: the wheel of numpy is fetched by the pip outside."""
     wheels = bare.root / "wheels"
     version = f"--python-version={python[0]}.{python[1]}"
-    run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", version, "--dest", wheels, "numpy")
+    platforms = [f"--platform=manylinux{glibc}_{bare.system.machine}" for glibc in ("_2_28", "_2_27", "2014")]
+    run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", version, *platforms, "--dest", wheels, "numpy")
     shutil.copy(wheel, wheels)
-    bare.run("python3", "-m", "venv", "/venv")
+    bare.run(bare.system.python, "-m", "venv", "/venv")
     bare.run("pip", "install", "--no-index", "--find-links", "/wheels", "millrace-data")
 
 
 def python_of(bare: BareSystem) -> tuple[int, int]:
-    major, minor = bare.run("python3", "-c", "import sys; print(*sys.version_info[:2])").split()
+    major, minor = bare.run(bare.system.python, "-c", "import sys; print(*sys.version_info[:2])").split()
     return int(major), int(minor)
 
 
@@ -54,11 +54,14 @@ def used_by_the_build(folder: pathlib.Path, command: pathlib.Path) -> dict[str, 
 
 def _use(bare: BareSystem, name: str) -> dict[str, object]:
     shutil.copy(HERE / "command_user.py", bare.root)
-    found: dict[str, object] = json.loads(bare.run("python3", "/command_user.py", f"/tmp/{name}"))
+    found: dict[str, object] = json.loads(bare.run(bare.system.python, "/command_user.py", f"/tmp/{name}"))
     return found
 
 
-def use_tarball(bare: BareSystem, tarball: pathlib.Path) -> dict[str, object]:
+def use_tarball(bare: BareSystem, tarball: pathlib.Path) -> dict[str, object] | None:
+    """Returns None if it is for another machine."""
+    if not tarball.name.endswith(f"-linux-{bare.system.machine}.tar.gz"):
+        return None
     unpacked = bare.root / "command"
     unpacked.mkdir()
     run("tar", "-xzf", tarball, "-C", unpacked, "--strip-components=1", "--no-same-owner")
@@ -69,16 +72,16 @@ def use_tarball(bare: BareSystem, tarball: pathlib.Path) -> dict[str, object]:
 
 
 def use_wheel(bare: BareSystem, wheel: pathlib.Path) -> dict[str, object] | None:
-    """None: the system's Python is another one."""
+    """Returns None if the system's Python or machine is another one."""
     python = python_of(bare)
-    if not fits(wheel, python):
+    if not fits(wheel, python, bare.system.machine):
         return None
     install(wheel, bare, python)
     try:
-        # The package, too.
+        # The package is used, too.
         shutil.copy(HERE / "wheel_user.py", bare.root)
         shutil.copy(HERE / "command_user.py", bare.root)
-        found = json.loads(bare.run("python3", "/wheel_user.py", f"/tmp/{wheel.name}.package"))
+        found = json.loads(bare.run("python", "/wheel_user.py", f"/tmp/{wheel.name}.package"))
         assert found["feed"] == found["loader"], found
         return _use(bare, wheel.name)
     finally:
@@ -87,10 +90,12 @@ def use_wheel(bare: BareSystem, wheel: pathlib.Path) -> dict[str, object] | None
 
 
 def use_package(bare: BareSystem, package: pathlib.Path) -> dict[str, object] | None:
-    """None: it is made for the release that made it, whose versions of libraries it names."""
-    if bare.release != (bare_system.mirror() or ("",))[0]:
+    """Returns None if the release or the machine is another one: a package is made for the release that made it, whose versions of
+    libraries it names."""
+    if (bare.system.release, bare.system.machine) != ((bare_system.mirror() or ("",))[0], os.uname().machine):
         return None
     shutil.copy(package, bare.root)
+    bare.run("apt-get", "update", "-qq")
     bare.run("apt-get", "install", "-qq", "--no-install-recommends", f"/{package.name}")
     try:
         return _use(bare, "package")
@@ -98,7 +103,7 @@ def use_package(bare: BareSystem, package: pathlib.Path) -> dict[str, object] | 
         bare.run("apt-get", "purge", "-qq", "millrace")
 
 
-# The steps of command_user.py, for a system without Python and a user without FUSE.
+# These are the steps of command_user.py, for a system without Python and a user without FUSE.
 IMAGE_USER = """
 set -e
 export AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret MILLRACE_CACHE=$HOME/cache
@@ -116,7 +121,7 @@ kill $!
 
 
 def use_image(image: pathlib.Path, root: pathlib.Path) -> dict[str, object]:
-    """As the user that it names, with its environment. The layers are unpacked without a daemon."""
+    """Runs it as the user that the image names, with its environment. The layers are unpacked without a daemon."""
     with tarfile.open(image) as archive:
 
         def blob(digest: str) -> bytes:
@@ -131,7 +136,7 @@ def use_image(image: pathlib.Path, root: pathlib.Path) -> dict[str, object]:
         for layer in manifest["layers"]:
             with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob(layer["digest"])))) as files:
                 files.extractall(root)
-    bare = BareSystem.of(root, "image")
+    bare = BareSystem.of(root, SYSTEMS["Debian 12"])
     enter = ["chroot", f"--userspec={about['User']}", "/", "env", "-i", *about["Env"]]
     fed = json.loads(bare.run(*enter, "sh", "-c", IMAGE_USER))
     version = bare.run(*enter, *about["Entrypoint"], "--version").strip()
@@ -153,26 +158,30 @@ def outcome(use: Callable[[], dict[str, object] | None], wanted: dict[str, objec
 
 
 def rows(dist: pathlib.Path, folder: pathlib.Path, command: pathlib.Path) -> dict[str, dict[str, str]]:
-    """Artifact -> system -> outcome."""
+    """Returns artifact -> system -> outcome."""
     wanted = used_by_the_build(folder / "build", command)
     table: dict[str, dict[str, str]] = {}
-    machine = os.uname().machine
     uses: list[tuple[pathlib.Path, Callable[..., dict[str, object] | None]]] = []
-    uses += [(tarball, use_tarball) for tarball in dist.glob(f"millrace-*-linux-{machine}.tar.gz")]
+    uses += [(tarball, use_tarball) for tarball in sorted(dist.glob("millrace-*-linux-*.tar.gz"))]
     uses += [(package, use_package) for package in dist.glob("millrace_*.deb")]
-    uses += [(wheel, use_wheel) for wheel in sorted(dist.glob(f"millrace_data-*_{machine}.whl"))]
-    for release, system in SYSTEMS.items():
-        if reason := bare_system.why_not(release):
-            for artifact, _ in uses:
-                table.setdefault(artifact.name, {})[system] = f"not run: {reason}"
+    uses += [(wheel, use_wheel) for wheel in sorted(dist.glob("millrace_data-*.whl"))]
+    for title, system in SYSTEMS.items():
+        own = [use for use in uses if system.machine in use[0].name or use[0].suffix == ".deb"]
+        for artifact, _ in uses:
+            table.setdefault(artifact.name, {})[title] = "not for it"
+        if not own:
             continue
-        with bare_system.made(folder / release, release) as bare:
-            for artifact, use in uses:
+        if reason := bare_system.why_not(system):
+            for artifact, _ in own:
+                table[artifact.name][title] = f"not run: {reason}"
+            continue
+        with bare_system.made(folder / "system", system) as bare:
+            for artifact, use in own:
                 done = outcome(lambda use=use, bare=bare, artifact=artifact: use(bare, artifact), wanted)  # type: ignore[misc]
-                table.setdefault(artifact.name, {})[system] = done
+                table[artifact.name][title] = done
     for image in dist.glob("millrace-*-oci-*.tar"):
         done = outcome(lambda image=image: use_image(image, folder / "image"), wanted)  # type: ignore[misc]
-        table[image.name] = {system: "has its own" for system in SYSTEMS.values()} | {"Debian 12": done}
+        table[image.name] = {title: "has its own" for title in SYSTEMS} | {"Debian 12": done}
         shutil.rmtree(folder / "image")
     return table
 
@@ -183,9 +192,9 @@ def main() -> None:
     if command is None:
         sys.exit("artifact_uses: no millrace is in PATH: build it first")
     table = rows(dist, folder, pathlib.Path(command))
-    print("| Artifact | " + " | ".join(SYSTEMS.values()) + " |\n|---|" + "---|" * len(SYSTEMS))
+    print("| Artifact | " + " | ".join(SYSTEMS) + " |\n|---|" + "---|" * len(SYSTEMS))
     for artifact, outcomes in table.items():
-        print(f"| `{artifact}` | " + " | ".join(outcomes[system] for system in SYSTEMS.values()) + " |")
+        print(f"| `{artifact}` | " + " | ".join(outcomes[title] for title in SYSTEMS) + " |")
     if any(done.isupper() for outcomes in table.values() for done in outcomes.values()):
         sys.exit(1)
 

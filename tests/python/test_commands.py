@@ -1,4 +1,4 @@
-"""millrace.pack(), index(), inspect() and sync(): the commands as functions."""
+"""Tests millrace.pack(), index(), inspect() and sync(), the commands as functions."""
 
 from __future__ import annotations
 
@@ -126,6 +126,7 @@ def test_options_are_those_of_the_commands() -> None:
     import inspect as python_inspect
 
     left_out = {"--help", "--json", "--outage-limit", "--endpoint-url", "--profile", "--region", "--no-sign-request"}
+    left_out |= {"--quiet", "--verbose", "--no-progress", "--log-level"}
     renamed = {"fields": "--field", "csv_quotes": "--no-csv-quotes"}
     extra = {"pack": {"--key-column", "--label-column", "--no-csv-quotes"}, "sync": {"--dry-run", "--dryrun"}}
     for name in ("pack", "index", "inspect", "sync"):

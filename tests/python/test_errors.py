@@ -1,4 +1,4 @@
-"""The border between absl::Status and exceptions, and what users see of it."""
+"""Tests the border between absl::Status and exceptions, and what users see of it."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_states_that_are_none(tar: Samples) -> None:
     state = loader.state_dict()
     wrong: list[Any] = [None, 7, [1]]
     for value in wrong:
-        with pytest.raises(TypeError, match=r"state must be what state_dict\(\) returned, or its position"):
+        with pytest.raises(TypeError, match=r"state must be the result of state_dict\(\), or its position"):
             loader.load_state_dict(value)
     for value, shown in (
         ({}, "has no keys. "),
@@ -308,9 +308,7 @@ def test_states_that_are_none(tar: Samples) -> None:
         ({"model": 1, "loader": dict(state)}, "has the keys 'model', 'loader'. "),
         (dict.fromkeys("abcdef"), "has the keys 'a', 'b', 'c', 'd', 'e', .... "),
     ):
-        with pytest.raises(
-            ValueError, match=r"Loader.state_dict\(\) returned, a dict with 'version' and 'position'"
-        ) as error:
+        with pytest.raises(ValueError, match=r"Loader.state_dict\(\), a dict with 'version' and 'position'") as error:
             loader.load_state_dict(value)  # type: ignore[arg-type]
         assert shown in str(error.value) and "load_state_dict(checkpoint['loader'])" in str(error.value)
     with pytest.raises(ValueError, match="of version 2; this Millrace .* reads version 1"):

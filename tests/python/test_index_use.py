@@ -1,4 +1,4 @@
-"""Dataset(index=): where an index that has to be built is kept, or that none is built."""
+"""Tests Dataset(index=): where an index that has to be built is kept, or that no index is built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support import Samples
 
 @pytest.fixture
 def data(raw: Samples, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Without an index; the cache folder is empty."""
+    """Makes data without an index; the cache folder is empty."""
     shutil.copytree(raw.uri, tmp_path / "data", ignore=shutil.ignore_patterns(".millrace"))
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "data"
@@ -51,7 +51,7 @@ def test_beside_or_not_at_all_without_rights(data: pathlib.Path) -> None:
 def test_beside_or_not_at_all(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (data / ".millrace").write_text("in the way")
     with pytest.raises(
-        millrace.MismatchError, match="the index cannot be kept beside the data, and nowhere else it may be"
+        millrace.MismatchError, match="the index cannot be kept beside the data, and must not be kept elsewhere"
     ):
         millrace.Dataset(data, index="beside")
     assert len(millrace.Dataset(data)) == 45  # in the cache folder

@@ -1,4 +1,5 @@
-"""Options of a Loader in groups, their short forms, and what says a thing twice or has another place now, which is refused."""
+"""Tests options of a Loader in groups, and their short forms. An option that says a thing twice or has another place
+now is refused."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
 
 
 def test_service(tar: Samples) -> None:
-    """The options of the native loader. Workers are tested in test_service.py."""
+    """Tests the options of the native loader. Workers are tested in test_service.py."""
     service = millrace.Service(
         ["h:1", "dns:w:2"],
         token="t",
@@ -174,13 +175,13 @@ def test_transfer(tar: Samples) -> None:
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"image": millrace.Image(), "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
-        ({"label": "cls", "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
+        ({"image": millrace.Image(), "fields": {"image": millrace.Image()}}, "fields names the entries of batches"),
+        ({"label": "cls", "fields": {"image": millrace.Image()}}, "fields names the entries of batches"),
         ({"image": millrace.Image(like="other")}, "image: like names another image"),
-        ({"image": millrace.Image(interpolation="nearest")}, "image: a map of numbers is no image"),
+        ({"image": millrace.Image(interpolation="nearest")}, "image: a map of numbers is not an image"),
         ({"image": millrace.Image(orientation="up")}, "image: orientation is 'up'; choose one of"),
         ({"image": millrace.Image(crop="middle")}, "image: crop is 'middle'; choose one of"),
-        ({"image": millrace.Image(crop="random", transforms=[])}, "crop is said by transforms"),
+        ({"image": millrace.Image(crop="random", transforms=[])}, "crop is given by transforms"),
         ({"fields": {"a": millrace.Image(), "b": millrace.Image(like="a", crop="center")}}, "crop says how to crop"),
         ({"label": millrace.Label("json", "real", "a.b")}, "kind is 'real'; choose one of 'int', 'float', 'text'"),
     ],

@@ -1,4 +1,5 @@
-"""`Loader(start="staged")`: it begins before there is an index, and the order does not tell whether there was one."""
+"""Tests `Loader(start="staged")`: it begins before there is an index, and the order does not show whether there was
+one."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any
 
 import millrace
 import pytest
+from millrace._progress_line import ProgressLine
 from support import AT_SIZE, Samples, add_digests, keys_of, write_tar
 
 SHARDS = 150  # stages of 64 shards, and of the rest
@@ -112,6 +114,57 @@ def test_it_resumes_within_and_across_stages(shards: Samples) -> None:
             assert again.epoch == 2, "that was the second epoch"
 
 
+@pytest.mark.parametrize("last", ["short", "pad", "drop", "wrap"])
+@pytest.mark.parametrize("world", [1, 3])
+def test_batches_are_full_but_the_last_one(shards: Samples, last: Any, world: int) -> None:
+    order = epoch_of(loader_of(shards))
+    batch_size = 7
+    for rank in range(world):
+        loader = loader_of(
+            shards, last=last, rank=rank, world=world, batch_size=batch_size, transform=lambda sample: {}
+        )
+        batches = list(loader)
+        steps = COUNT // (batch_size * world)
+        mine = order[rank::world]
+        for number, batch in enumerate(batches[:steps]):
+            assert keys_of(batch) == mine[number * batch_size : (number + 1) * batch_size]
+            assert batch["valid"].all() and len(batch["key"]) == batch_size, "also where a stage ends"
+        if last == "drop":
+            assert len(batches) == steps
+        else:
+            assert len(batches) == steps + 1
+            rest = -(-(COUNT - steps * batch_size * world) // world)
+            assert len(batches[-1]["key"]) == (rest if last == "short" else batch_size)
+            own = mine[steps * batch_size :]
+            assert list(batches[-1]["key"])[: len(own)] == own
+            if last == "wrap":
+                again = [number for number in range(COUNT, COUNT + batch_size * world) if number % world == rank]
+                assert list(batches[-1]["key"])[len(own) :] == [
+                    order[number % COUNT] for number in again[: batch_size - len(own)]
+                ]
+        assert loader.epoch == 1
+        assert len(loader) == len(batches)
+
+
+def test_more_than_an_epoch_is_dropped(shards: Samples) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="no full step"):
+        list(loader_of(shards, last="drop", batch_size=COUNT + 1))
+    assert len(list(loader_of(shards, last="drop", batch_size=COUNT))) == 1
+
+
+def test_the_report_counts_the_first_stage(shards: Samples, tmp_path: pathlib.Path) -> None:
+    loader = loader_of(shards, cache=tmp_path / "cache")
+    report = loader.report()
+    assert report["stalls"]["index"] > 0
+    assert report["cache"]["miss_bytes"] > 0
+    epoch_of(loader)
+    later = loader.report()
+    assert later["stalls"]["index"] >= report["stalls"]["index"]
+    assert later["cache"]["hit_bytes"] > 0
+    total = sum(path.stat().st_size for path in pathlib.Path(shards.uri).glob("*.tar"))
+    assert later["cache"]["miss_bytes"] <= total
+
+
 def test_set_epoch_and_reset(shards: Samples) -> None:
     loader = loader_of(shards)
     first, second = epoch_of(loader), epoch_of(loader)
@@ -182,9 +235,6 @@ def test_a_transform_has_random_numbers_of_its_own(shards: Samples) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"last": "drop"}, "last='drop'"),
-        ({"drop_last": True}, "last='drop'"),
-        ({"last": "wrap"}, "last='wrap'"),
         ({"tokens": millrace.Tokens(16, "pack")}, "tokens"),
         ({"workers": ["127.0.0.1:1"]}, "workers"),
         ({"start": "soon"}, "'soon'"),
@@ -270,3 +320,19 @@ def test_a_program_may_end_before_the_index_is_whole(shards: Samples) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, shards.uri], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.strip() in shards.labels, done.stderr
+
+
+@pytest.mark.parametrize(("seconds", "is_advised"), [(2.0, True), (0.2, False)])
+def test_a_long_build_of_an_index_names_the_other_start(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, seconds: float, is_advised: bool
+) -> None:
+    """It judges by the time that a hundredth of the shards has taken."""
+    now = 100.0
+    monkeypatch.setattr("millrace._progress_line.time.monotonic", lambda: now)
+    line = ProgressLine("s3://b/new", is_data=True)
+    for done in range(5):
+        line.update(done << 30, 200 << 30)
+        now += seconds
+    said = capsys.readouterr().err
+    assert said.count("start='staged'") == is_advised
+    assert said.count("takes about 7 minutes more") == is_advised

@@ -1,4 +1,5 @@
-"""Map(function, processes=) of a Loader: the same results as threads give, what travels, errors, deaths, and nothing left behind."""
+"""Tests Map(function, processes=) of a Loader: the same results as threads give, what travels, errors, deaths, and
+nothing left behind."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def is_alive(pid: int) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    """Of all its threads."""
+    """Returns the children of all threads of a process."""
     found: set[int] = set()
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
@@ -216,7 +217,9 @@ def test_an_exception_names_the_sample_and_keeps_its_causes(tar: Samples) -> Non
     with pytest.raises(SystemExit) as ended:
         next(iter(loader_of(tar, transform=functions.Failing([order[0]], "quits"))))
     assert ended.value.code == 4
-    with pytest.raises(millrace.TransformError, match="sample '.*' .*returned what its process cannot send: .*lambda"):
+    with pytest.raises(
+        millrace.TransformError, match="sample '.*' .*returned a value that its process cannot send: .*lambda"
+    ):
         next(iter(loader_of(tar, transform=functions.unsendable)))
     with pytest.raises(millrace.TransformError, match="returned NoneType; it must return a dict"):
         next(iter(loader_of(tar, transform=print)))
@@ -244,7 +247,7 @@ def test_one_process_ends_while_another_starts() -> None:
     end = threading.Thread(target=ending.end)
 
     class Looked:
-        """The first process that is looked at: the one that ends has time to be closed then."""
+        """Is the first process that is looked at: the one that ends has time to be closed then."""
 
         def __hash__(self) -> int:
             return 0
@@ -308,7 +311,7 @@ def test_what_cannot_be_sent_says_what_to_write(tar: Samples) -> None:
         ({"transform": millrace.Map(functions.slow, processes=1, context="thread")}, "choose one of 'spawn'"),
         (
             {"transform": millrace.Map(functions.slow, processes=1, context="fork"), "multiprocessing_context": "fork"},
-            r"multiprocessing_context is said by millrace.Map\(context=\)",
+            r"multiprocessing_context is given by millrace.Map\(context=\)",
         ),
     ]:
         with pytest.raises(millrace.InvalidArgumentError, match=message):
@@ -427,7 +430,7 @@ for batch in loader:
 
 
 def first_batch(loader: millrace.Loader) -> Any:
-    """Or the error; fails if there is neither."""
+    """Returns the batch or the error; fails if there is neither."""
     got: list[Any] = []
 
     def receive() -> None:

@@ -1,6 +1,6 @@
 """The writer and the reader of the package mosaicml-streaming, without what they need for clouds and clusters.
 
-The package depends on the clients of five clouds and more, for parts that are not used here: it is installed without its
+The package depends on the clients of five clouds and more, for parts that are not used here. It is installed without its
 dependencies, and modules of these names stand in for them.
 """
 
@@ -25,7 +25,7 @@ STANDING_IN = {
 
 
 class _Uploader:
-    """Of streaming.base.storage.upload: all is kept where it is written."""
+    """Stands in for streaming.base.storage.upload: all is kept where it is written."""
 
     def __init__(self, out: str) -> None:
         Path(out).mkdir(parents=True)

@@ -1,5 +1,6 @@
-// Prints the samples of a shard, whose kind its name tells, as JSON lines, for comparison with other readers:
+// Prints the samples of a shard, whose kind its name shows, as JSON lines, for comparison with other readers:
 //   shard_dump SHARD [CHUNK]
+//
 // Each line holds the key, the CRC32C of the span, and each field's name, place, type and SHA-256 of its value (and, up
 // to 64 bytes of ASCII, the value).
 

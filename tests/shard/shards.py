@@ -44,7 +44,7 @@ def values(path: Path, chunk: int = 65536) -> list[dict[str, tuple[str, str]]]:
 
 
 def value(kind: str, data: bytes) -> tuple[str, str]:
-    """What `values` says of a field of that type and value."""
+    """Returns what `values` says of a field of that type and value."""
     return kind, hashlib.sha256(data).hexdigest()
 
 

@@ -107,7 +107,7 @@ def test_reads_numbers(tmp_path: Path) -> None:
             assert ours[name] == shards.value("int", str(theirs[name]).encode())
         for name in ("float32", "float64"):
             assert ours[name] == shards.value("float", shards.shortest(np.dtype(name).type(theirs[name]))), theirs[name]
-        # A half is told as the float that it is.
+        # A half is printed as the float that it is.
         assert ours["float16"] == shards.value("float", shards.shortest(np.float32(np.float16(theirs["float16"]))))
 
 

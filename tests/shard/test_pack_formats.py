@@ -1,4 +1,4 @@
-"""What `millrace pack` makes of a data set, read by others: tarfile, tfrecord, mosaicml-streaming, the oracle of RecordIO."""
+"""Other programs read what `millrace pack` makes of a data set: tarfile, tfrecord, mosaicml-streaming, the oracle of RecordIO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the writers of shards write, read by others: the packages tfrecord and mosaicml-streaming, the oracle of RecordIO."""
+"""Other programs read what the writers of shards write: the packages tfrecord and mosaicml-streaming, the oracle of RecordIO."""
 
 from __future__ import annotations
 

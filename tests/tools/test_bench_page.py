@@ -1,4 +1,5 @@
-"""The page of `millrace bench` by its figures: sentences that a run of the command rarely needs, and names that may be anything."""
+"""Tests the page of `millrace bench` by its figures: sentences that a run of the command rarely needs, and names that
+may be anything."""
 
 from __future__ import annotations
 
@@ -173,7 +174,7 @@ def test_all_sections_are_well_formed() -> None:
     for said in (
         "s3://b/<&> ",
         "left out: <it> & 'fails'",
-        "the interruption was not what would have come without it.",
+        "The samples after the interruption were not those that would have come without it.",
         "All 80 samples came, and they were not the same bytes.",
         "It waited 1.5 of 2.0 s, which without a model is nearly all of it.",
         "Half of 20 batches came within 50.0 ms, 99 % within 99.0 ms.",

@@ -1,4 +1,4 @@
-"""The Debian package: its version is that of the project, and it has what it takes to run."""
+"""Tests the Debian package: its version is that of the project, and it has what it takes to run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.all
 def test_it_is_built_with_what_setup_installs() -> None:
     setup = (ROOT / "scripts/setup").read_text()
     libraries = re.search(r"# libraries\n((?:  .*\n)+?)  #", setup)
@@ -24,6 +23,31 @@ def test_it_is_built_with_what_setup_installs() -> None:
     )
     wanted = {name for name in libraries[1].split() if name.endswith("-dev")}
     assert len(wanted) > 10 and wanted <= named, wanted - named
+
+
+def make_rules(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "-f", ROOT / "debian/rules", "build", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_the_sources_alone_are_built_by_the_python_of_the_system(tmp_path: Path) -> None:
+    """A builder of Debian's packages has them so: without the environment that scripts/setup makes, and without a
+    library of the tests."""
+    said = make_rules(tmp_path, "--dry-run").stdout
+    assert "/usr/bin/python3 -c 'import nanobind'" in said and ".venv" not in said
+    assert "-DPython_EXECUTABLE=/usr/bin/python3" in said and "-DMILLRACE_TESTS=OFF" in said
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch()
+    assert f"-DPython_EXECUTABLE={tmp_path}/.venv/bin/python" in make_rules(tmp_path, "--dry-run").stdout
+
+
+def test_a_python_without_nanobind_is_named(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    done = make_rules(tmp_path, f"BUILD_PYTHON={python}")
+    assert done.returncode != 0
+    assert f"{python} has no nanobind" in done.stderr and "scripts/setup demo" in done.stderr
 
 
 @pytest.mark.all

@@ -1,4 +1,5 @@
-"""Pages that quote programs: each message of docs/troubleshooting.md exists, and each picture is what tools/pictures.py draws."""
+"""Tests pages that quote programs: each message of docs/troubleshooting.md exists, and each picture is what
+tools/pictures.py draws."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def messages() -> list[str]:
 
 
 def source() -> str:
-    """All code without the breaks between parts of a literal."""
+    """Returns all code without the breaks between parts of a literal."""
     files = [
         *(ROOT / "src").rglob("*.cc"),
         *(ROOT / "src").rglob("*.h"),
@@ -54,6 +55,13 @@ def test_each_variable_is_on_its_page() -> None:
         name for name in found if name.startswith(("MILLRACE_TEST", "MILLRACE_PROCESS_TEST", "MILLRACE_SOURCE_DIR"))
     }
     assert page == found - tests_only
+
+
+def test_each_schema_is_on_its_page() -> None:
+    """docs/reference/json.md has the schemas of all lines of --json, and no others."""
+    page = re.findall(r"^\| `millrace\.([a-z.]+)/1` \|", (ROOT / "docs/reference/json.md").read_text(), re.MULTILINE)
+    found = re.findall(r'Versioned\("([a-z.]+)"\)', source())
+    assert len(page) == len(set(page)) and set(page) == set(found)
 
 
 def test_pictures_are_drawn_by_the_program() -> None:

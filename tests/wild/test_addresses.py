@@ -61,7 +61,7 @@ REFUSED = {
     "arn:aws:s3-object-lambda:us-west-2:123456789012:accesspoint/p": "name the access point or the bucket behind it",
     "arn:aws:s3::123456789012:accesspoint/p.mrap": "name the access point of one region",
     "arn:aws:s3-outposts:us-west-2:123456789012:outpost/op-1/accesspoint/p": "name a bucket in a region",
-    "arn:aws:ec2:us-west-2:123456789012:accesspoint/p": "is no ARN of S3",
+    "arn:aws:ec2:us-west-2:123456789012:accesspoint/p": "is not an ARN of S3",
 }
 
 

@@ -1,6 +1,6 @@
-"""Volumes that claims ask for by a StorageClass: what each shows follows from the class and from the claim. No gRPC here, and no state.
+"""Volumes for which claims ask by a StorageClass. Their contents follow from the class and from the claim. This file has no gRPC and no state.
 
-A volume is a view of objects. So none are made with it, and none are removed with it.
+A volume is a view of objects. So no objects are made with it, and none are removed with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def attributes_of(volume: str, parameters: Mapping[str, str], folders: bool) -> dict[str, str]:
-    """The volumeAttributes of a volume. INVALID_ARGUMENT for parameters of the class that are not known. `folders` is that of Settings."""
+    """Returns the volumeAttributes of a volume. Unknown parameters of the class are INVALID_ARGUMENT. `folders` is that of Settings."""
     given = {name: value for name, value in parameters.items() if not name.startswith("csi.storage.k8s.io/")}
     for name in given:
         if name not in ATTRIBUTES:

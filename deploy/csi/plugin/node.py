@@ -1,6 +1,6 @@
-"""What a node does with volumes: a `millrace mount` for each on its staging folder, and bind mounts of that for pods. No gRPC here.
+"""The work of a node on volumes: a `millrace mount` for each on its staging folder, and bind mounts of that for pods. This file has no gRPC.
 
-What is there is read from the kernel's table of mounts, so every call can be repeated, also by another process after this one was killed.
+The present state is read from the kernel's table of mounts. So every call can be repeated, also by another process after this one was killed.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Of all volumes of the node."""
+    """The settings for all volumes of the node."""
 
     millrace: str = "millrace"
     cache: str = ""  # a folder that they share; "": none
     cache_size: str = ""
-    memory: str = ""  # of each mount, unless its volume says another
-    folders: bool = False  # whether a volume may be a folder of the node
-    staging: str = ""  # a folder for what is being written; "": that of the cache
-    max_memory: str = ""  # that a volume may say; "": any
-    max_staging: str = ""  # the same of its staging-size, and what a volume has that says none
+    memory: str = ""  # of each mount, unless its volume gives another
+    folders: bool = False  # True: a volume may be a folder of the node
+    staging: str = ""  # a folder for files that are being written; "": that of the cache
+    max_memory: str = ""  # the limit for the memory that a volume may give; "": any
+    max_staging: str = ""  # the limit for the staging-size that a volume may give, and its default
 
 
 @dataclass(frozen=True)
 class Volume:
-    """What is asked of a volume."""
+    """The wanted properties of a volume."""
 
     id: str
     uri: str
@@ -79,12 +79,12 @@ class Volume:
 
     @property
     def source(self) -> str:
-        """As the table of mounts has it."""
+        """The source as the table of mounts shows it."""
         return self.uri.replace(",", "_")
 
 
 def bytes_of(size: str) -> float:
-    """As `millrace` reads a size: 64MiB, 1.5GB, 100. ValueError if it is none."""
+    """Returns the bytes of a size as `millrace` reads it: 64MiB, 1.5GB, 100. Raises ValueError for other texts."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([KMGT])(i?)B|B?)", size)
     if found is None:
         raise ValueError(f"'{size}' is no size, such as 512MiB")
@@ -93,7 +93,7 @@ def bytes_of(size: str) -> float:
 
 
 def check_limits(volume: Volume, settings: Settings) -> None:
-    """INVALID_ARGUMENT for a volume that would take more of the node than its operator allows."""
+    """Refuses a volume, as INVALID_ARGUMENT, that would take more of the node than its operator allows."""
     for name, limit in (("memory", settings.max_memory), ("staging-size", settings.max_staging)):
         for option in volume.options:
             if not limit or option.partition("=")[0] != name:
@@ -111,7 +111,7 @@ def check_limits(volume: Volume, settings: Settings) -> None:
 
 
 def check_uri(volume_id: str, uri: str, folders: bool) -> None:
-    """INVALID_ARGUMENT for a path of the node, unless folders are allowed: the plugin is root, and sees the secrets of all pods."""
+    """Refuses a path of the node, as INVALID_ARGUMENT, unless folders are allowed: the plugin is root, and sees the secrets of all pods."""
     if uri.startswith("s3://") or (folders and uri.startswith(("/", "file:///"))):
         return
     remedy = "it must be s3://BUCKET/PREFIX, or the absolute path of a folder"
@@ -121,7 +121,7 @@ def check_uri(volume_id: str, uri: str, folders: bool) -> None:
 
 
 def check_secrets(volume: Volume, secrets: Mapping[str, str]) -> None:
-    """INVALID_ARGUMENT for keys that are not known or not whole, and for an endpoint that would get the plugin's own."""
+    """Refuses, as INVALID_ARGUMENT, keys that are unknown or incomplete, and an endpoint that would get the plugin's own keys."""
     for name in secrets:
         if name not in KEYS:
             raise Refused(
@@ -141,7 +141,7 @@ def check_secrets(volume: Volume, secrets: Mapping[str, str]) -> None:
 def volume_of(
     volume_id: str, attributes: Mapping[str, str], flags: list[str], writable: bool, folders: bool = False
 ) -> Volume:
-    """INVALID_ARGUMENT for attributes and mount options that are not known. `folders` is that of Settings."""
+    """Returns a volume. Unknown attributes and mount options are INVALID_ARGUMENT. `folders` is that of Settings."""
     given = {
         name: value
         for name, value in attributes.items()
@@ -184,7 +184,7 @@ class Mounted:
 
 
 def mounted_on(folder: str) -> Mounted | None:
-    """What is on top there. The file system itself, which may be dead, is not asked."""
+    """Returns the topmost mount on a folder. It does not ask the file system itself, which may be dead."""
     found = None
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
@@ -201,8 +201,8 @@ def _plain(text: str) -> str:
 
 
 def is_alive(folder: str) -> bool:
-    """Whether the process of the file system there lives. DEADLINE_EXCEEDED if it does not answer."""
-    # Not stat, which the kernel may answer from its cache; and in another process, which can be killed while it waits.
+    """Says if the process of the file system on a folder lives. If it does not answer, that is DEADLINE_EXCEEDED."""
+    # This does not use stat, which the kernel may answer from its cache. It uses another process, which can be killed while it waits.
     status, said = output_of(ANSWER_SECONDS, "stat", "--file-system", "--", folder)
     if status == 0:
         return True
@@ -212,13 +212,13 @@ def is_alive(folder: str) -> bool:
 
 
 def real(path: str) -> str:
-    """The path as the table of mounts has it; its last part may be a dead file system."""
+    """Returns the path as the table of mounts has it. Its last part may be a dead file system."""
     head, tail = os.path.split(os.path.normpath(path))
     return os.path.join(os.path.realpath(head), tail)
 
 
 def output_of(seconds: float, *command: str) -> tuple[int, str]:
-    """The exit status, and what was said on stderr. DEADLINE_EXCEEDED if it does not end: the program is killed, and not waited for."""
+    """Returns the exit status and the text on stderr. If the program does not end in time, it is killed without a wait: DEADLINE_EXCEEDED."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -245,7 +245,7 @@ def run(*command: str) -> None:
 
 
 def answers(folder: str) -> bool:
-    """False if its process has stopped, or has not ended since it was killed. One that is dead answers that."""
+    """Returns False if its process has stopped, or has not ended since it was killed. A dead file system answers with an error."""
     try:
         is_alive(folder)
     except Refused as refused:
@@ -254,7 +254,7 @@ def answers(folder: str) -> bool:
 
 
 def end_connection(there: Mounted) -> None:
-    """All calls that wait for a file system fail then. Its process sees it as the end of the mount."""
+    """Ends the connection of a file system. All calls that wait for it fail, and its process sees the end of the mount."""
     with tempfile.TemporaryDirectory(prefix="fusectl-") as control:
         run("mount", "-t", "fusectl", "fusectl", control)  # in few containers it is mounted
         try:
@@ -265,14 +265,17 @@ def end_connection(there: Mounted) -> None:
 
 
 def detach(folder: str) -> None:
-    """The folder shows what is below; the file system ends with its last open file. Asks the file system nothing, unlike umount(8)."""
+    """Detaches a file system, so that the folder shows its own contents. The file system ends with its last open file.
+
+    Unlike umount(8), this does not ask the file system.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(folder), MNT_DETACH) != 0:
         raise Refused("INTERNAL", f"{folder}: cannot be unmounted: {os.strerror(ctypes.get_errno())}")
 
 
 def unmount(folder: str, force: bool = False) -> None:
-    """With `force`, calls that wait for a file system that does not answer fail."""
+    """Unmounts a folder. With `force`, calls that wait for a file system without answer fail."""
     there = mounted_on(folder)
     if answers(folder):
         with contextlib.suppress(Refused):  # somebody has a file open
@@ -283,7 +286,7 @@ def unmount(folder: str, force: bool = False) -> None:
 
 
 def unmount_dead(folder: str) -> Mounted | None:
-    """The mount that lives there, after a dead one was removed. DEADLINE_EXCEEDED if it does not answer."""
+    """Returns the mount that lives there, after a dead one was removed. If it does not answer, that is DEADLINE_EXCEEDED."""
     while (there := mounted_on(folder)) is not None and there.type == FILE_SYSTEM and not is_alive(folder):
         unmount(folder)
     return there
@@ -457,7 +460,7 @@ class Node:
 
 
 def _relay(process: subprocess.Popen[str], volume_id: str, said: deque[str]) -> None:
-    """What the mount says goes to the log of the plugin, until it ends."""
+    """Copies the output of the mount to the log of the plugin, until it ends."""
     assert process.stderr is not None
     with process.stderr:
         for line in process.stderr:

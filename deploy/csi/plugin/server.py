@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 
 def answers(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """A method of a service. A refusal becomes a status of gRPC, and a line of the log; secrets are in neither."""
+    """Returns a method of a service. A refusal becomes a status of gRPC, and a line of the log. Neither has secrets."""
 
     def answer(self: Any, request: Any, context: Any) -> Any:
         try:
@@ -56,7 +56,7 @@ def need(request: Any, *names: str) -> None:
 
 
 def check_capability(volume_id: str, capability: Any) -> None:
-    """INVALID_ARGUMENT for all but file systems."""
+    """Refuses all capabilities except file systems, as INVALID_ARGUMENT."""
     if capability.WhichOneof("access_type") != "mount":
         raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: it is a file system, volumeMode must be Filesystem")
     if capability.access_mode.mode == Mode.UNKNOWN:
@@ -74,7 +74,7 @@ def volume_of_request(request: Any, folders: bool) -> Volume:
 
 class IdentityService(csi_services.IdentityServicer):  # type: ignore[misc,name-defined]
     def __init__(self, settings: Settings, version: str, mounts: bool) -> None:
-        """`mounts`: this process is the plugin of a node; else it is the controller."""
+        """With `mounts`, this process is the plugin of a node. Otherwise it is the controller."""
         self._settings = settings
         self._version = version
         self._mounts = mounts
@@ -197,7 +197,7 @@ class NodeService(csi_services.NodeServicer):  # type: ignore[misc,name-defined]
 
 
 class RegistrationService(registration_services.RegistrationServicer):  # type: ignore[misc,name-defined]
-    """The kubelet asks here whom the socket in its folder belongs to."""
+    """The service that answers the kubelet which plugin the socket in its folder belongs to."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: well-formed XML, plots as inline SVG, no script. The sentence that says what limits comes first."""
+"""Draws one HTML page that needs nothing else: well-formed XML, plots as inline SVG, no script. The sentence on the bottleneck comes first."""
 
 from __future__ import annotations
 
@@ -267,10 +267,10 @@ def _resume_section(scenario: Figures) -> Markup:
             heading("Resuming in the middle of an epoch"),
             table(["first batch", "seconds", "GET", "LIST", "HEAD", "bytes"], rows),
             note(
-                "Requests and bytes are all until the batch had come, with those ahead for later ones. What came behind "
-                "the interruption was ",
+                "Requests and bytes count everything until the batch had come, including reads ahead for later batches. "
+                "The samples after the interruption were ",
                 exact,
-                "what would have come without it.",
+                "those that would have come without it.",
             ),
         ]
     )
@@ -321,7 +321,7 @@ def _request_section(report: Figures, best: Figures) -> Markup:
 def _environment_section(report: Figures) -> Markup:
     data, where, settings, page = report["data"], report["environment"], report["settings"], report["page"]
     pixels = f"{settings['size']} x {settings['size']} pixels"
-    augment = ", random crop and flip" if settings["augment"] else ", centre crop"
+    augment = ", random crop and flip" if settings["augment"] else ", center crop"
     lines = {
         "data": f"{data['uri']}: {data['description']}" if data["description"] else data["uri"],
         "store": data["store"],

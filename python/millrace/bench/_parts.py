@@ -11,12 +11,12 @@ Figures = dict[str, Any]  # a part of what the command has measured
 
 
 def short(value: float) -> str:
-    """``12.3`` or ``1,234``: three digits, or all before the point."""
+    """Returns a number with three digits, or with all digits before the point: ``12.3`` or ``1,234``."""
     return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def size(count: float) -> str:
-    """``1.5 KiB``."""
+    """Returns a size such as ``1.5 KiB``."""
     if count < 1024:
         return f"{count} B"
     unit = 0
@@ -41,13 +41,13 @@ def row(cells: Iterable[object], kind: str = "td") -> Markup:
 
 
 def note_row(name: str, text: str, columns: int = 1) -> Markup:
-    """A row whose second cell is a sentence."""
+    """Returns a row whose second cell is a sentence."""
     wide = {"colspan": columns} if columns > 1 else {}
     return join([element("tr", element("td", name), element("td", text, class_="note", **wide)), "\n"])
 
 
 def table(head: Iterable[object], rows: Iterable[Markup], wide: bool = False) -> Markup:
-    """``wide``: on a narrow screen it is scrolled to the side."""
+    """Returns a table. A ``wide`` table is scrolled to the side on a narrow screen."""
     whole = element("table", row(head, "th") if head else Markup(), *rows)
     return join([element("div", whole, class_="wide") if wide else whole, "\n"])
 
@@ -91,5 +91,5 @@ def rate(point: Figures) -> float:
 
 
 def fastest(points: Iterable[Figures]) -> Figures | None:
-    """The first of the fastest."""
+    """Returns the first of the fastest points."""
     return max(points, key=rate, default=None)

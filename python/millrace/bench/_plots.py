@@ -58,7 +58,7 @@ def tick_text(value: float) -> str:
 
 
 class Scale:
-    """From values to places in the drawing. The vertical axis begins at zero."""
+    """Converts values to places in the drawing. The vertical axis begins at zero."""
 
     def __init__(self, plot: Plot) -> None:
         self._log = plot.log_x
@@ -124,7 +124,7 @@ def _line(line: Line, scale: Scale, number: int) -> Markup:
 
 
 def _name(line: Line, number: int, height: float) -> list[str]:
-    """Above the frame, where no line is."""
+    """Draws the name of a line above the frame, where no line is."""
     x = LEFT if number % 2 == 0 else (LEFT + RIGHT) / 2
     y = NAME_ROW * (number // 2 + 0.5) - height
     return [
@@ -149,7 +149,7 @@ def draw_lines(plot: Plot) -> Markup:
 
 
 def draw_bars(title: str, bars: list[Bar]) -> Markup:
-    """A bar with its name before it and its value behind it, top down."""
+    """Draws bars, top down, each with its name before it and its value behind it."""
     left, room, row = 140, 70, 22  # the names to the left, the values to the right, and the height
     most = max(max(bar.value, bar.most) for bar in bars)
     scale = (WIDTH - left - room) / most if most > 0 else 0
@@ -169,7 +169,7 @@ def draw_bars(title: str, bars: list[Bar]) -> Markup:
 
 
 def draw_shares(title: str, shares: dict[str, float]) -> Markup:
-    """One bar that is divided by shares. Those with enough room have their names."""
+    """Draws one bar that is divided by shares. Shares with enough room have their names."""
     whole = sum(shares.values())
     parts: list[str] = []
     x = 0.0

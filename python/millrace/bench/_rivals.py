@@ -24,7 +24,7 @@ def spread_point(x: float, text: str, figure: Figures) -> Point:
 
 
 def _lines(rivals: list[Figures], x: str) -> list[Line]:
-    """A line for each loader that has figures, by name."""
+    """Returns a line for each loader that has figures, by name."""
     measured = sorted((rival for rival in rivals if "left_out" not in rival), key=lambda rival: str(rival["name"]))
     write = size if x == "shard_bytes" else str
     return [
@@ -34,7 +34,7 @@ def _lines(rivals: list[Figures], x: str) -> list[Line]:
 
 
 def _worker_plots(title: str, rivals: list[Figures], ours: Figures) -> Markup:
-    """Curves against the number of workers if there are several. The curve of a loader that was left out from some number on ends there."""
+    """Returns curves against the number of workers, if there are several. If a loader was left out from some number on, its curve ends there."""
     # The numbers below the axis are those of the first line, which has all of the others.
     lines = sorted(_lines(rivals, "workers"), key=lambda line: -len(line.points))
     if not lines or len(lines[0].points) < 2:
@@ -48,7 +48,7 @@ def _worker_plots(title: str, rivals: list[Figures], ours: Figures) -> Markup:
 
 
 def _bars(rivals: list[Figures], ours: Figures) -> Markup:
-    """Millrace and the others that have figures, the best first."""
+    """Returns bars for Millrace and the others that have figures, the best first."""
     measured = [{**ours, "name": "millrace"}, *(rival for rival in rivals if "left_out" not in rival)]
     if len(measured) == 1:
         return Markup()
@@ -77,7 +77,7 @@ def _cells(name: str, one: Figures, ours: Figures) -> list[str]:
 
 
 def _curve_table(pairs: list[tuple[Figures, Figures]]) -> Markup:
-    """Each loader has the figures of Millrace beside it."""
+    """Returns the table of the curves, in which each loader has the figures of Millrace beside it."""
     rows = [
         note_row(name_of(rival), f"left out: {rival['left_out']}", 3)
         if "left_out" in rival
@@ -88,7 +88,7 @@ def _curve_table(pairs: list[tuple[Figures, Figures]]) -> Markup:
 
 
 def rivals_section(report: Figures, best: Figures | None) -> Markup:
-    """Over the data set of the report."""
+    """Returns the section on other loaders over the data set of the report."""
     rivals: list[Figures] = report.get("rivals", [])
     if not rivals or best is None:
         return Markup()
@@ -112,9 +112,9 @@ def rivals_section(report: Figures, best: Figures | None) -> Markup:
             table(["", "samples/s", "of Millrace's", "CPU-s per 1,000", "first batch, s"], rates, wide=True),
             note(
                 "Each decodes, crops, flips and resizes the same images in processes of its own, one loader after the "
-                "other. The number of its images and the mean of their pixels were compared with Millrace's. What a "
-                f"loader takes to begin an epoch, of {counted(best['data_samples'], 'sample')} here, is in its rate: "
-                "with few samples it counts much."
+                "other. The number of its images and the mean of their pixels were compared with Millrace's. The rate "
+                f"includes the time to begin an epoch, which has {counted(best['data_samples'], 'sample')} here. "
+                "With few samples, this time counts much."
             ),
             table([], notes),
         ]
@@ -122,7 +122,7 @@ def rivals_section(report: Figures, best: Figures | None) -> Markup:
 
 
 def object_rivals(scenario: Figures, ours: Figures | None) -> Markup:
-    """Over the raw objects of scenario a, by their workers."""
+    """Returns the section on other loaders over the raw objects of scenario a, by their workers."""
     rivals: list[Figures] = scenario.get("rivals", [])
     if not rivals or ours is None:
         return Markup()
@@ -141,7 +141,7 @@ def object_rivals(scenario: Figures, ours: Figures | None) -> Markup:
 
 
 def object_epochs(scenario: Figures) -> Markup:
-    """Epochs over the raw objects of scenario b, Millrace's among them."""
+    """Returns the section on epochs over the raw objects of scenario b, including Millrace's."""
     loaders: list[Figures] = scenario.get("raw_objects", [])
     if not loaders:
         return Markup()
@@ -173,7 +173,7 @@ def object_epochs(scenario: Figures) -> Markup:
 
 
 def shard_rival_lines(scenario: Figures) -> list[Line]:
-    """Over the shards of scenario c: a line for each."""
+    """Returns a line for each loader over the shards of scenario c."""
     return _lines(scenario.get("rivals", []), "shard_bytes")
 
 

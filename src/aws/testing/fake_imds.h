@@ -25,8 +25,8 @@ inline TextAnswer NoImdsReply() {
   return answer;
 }
 
-/// A strict model of the instance metadata service, which fails as a test wants: it knows the documents of an instance,
-/// demands a token that has not expired, and counts.
+/// This is a strict model of the instance metadata service, which fails as a test wants. It knows the documents of an
+/// instance, demands a token that has not expired, and counts.
 class FakeImds {
  public:
   TextAnswer Answer(const TextRequest& request) {

@@ -11,7 +11,7 @@
 namespace millrace::testing {
 
 /// Decodes arbitrary bytes. The first two bytes choose the output, so that crops, shrinking and enlarging all take
-/// part; images above a million pixels are left out, because they are slow and take no other path.
+/// part. Images above a million pixels are left out, because they are slow and take no other path.
 inline void DecodeArbitrary(const uint8_t* data, size_t size) {
   if (size < 2) return;
   const ByteSpan encoded = std::as_bytes(std::span(data + 2, size - 2));
@@ -34,7 +34,7 @@ inline void DecodeArbitrary(const uint8_t* data, size_t size) {
   DecodeMemory memory(own, 0);
   ImageDecoder decoder(&memory);
   const absl::Status status = decoder.Decode(encoded, spec, data[0], out);
-  // Bytes whose header cannot be read must not decode.
+  // Bytes with a header that cannot be read must not decode.
   if (status.ok() && !image.ok()) __builtin_trap();
 }
 

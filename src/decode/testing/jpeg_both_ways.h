@@ -11,10 +11,10 @@
 
 namespace millrace::testing {
 
-/// What all of a JPEG shows: its components as they are, in rows without gaps.
+/// Holds all that a JPEG shows: its components as they are, in rows without gaps.
 struct JpegPixels {
   bool ok = false;
-  bool sure = false;  // there was no fault: nothing of which only libjpeg can tell what it shows
+  bool sure = false;  // there was no fault: nothing that only libjpeg can interpret
   absl::Status status;
   ImageSize size;
   J_COLOR_SPACE space = JCS_UNKNOWN;
@@ -22,7 +22,8 @@ struct JpegPixels {
   std::vector<uint8_t> bytes;
 };
 
-/// Through libjpeg, with its own Huffman decoder or, if it is given, with ours. Images above `most` pixels are refused.
+/// Reads the pixels through libjpeg, with its own Huffman decoder or, if it is given, with ours. Images above `most`
+/// pixels are refused.
 inline JpegPixels ReadJpegPixels(ByteSpan encoded, unsigned denominator, JpegHuffman* ours, uint64_t most = 1 << 20) {
   JpegPixels pixels;
   JpegGuard guard;

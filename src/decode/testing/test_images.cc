@@ -72,7 +72,7 @@ std::vector<uint8_t> MakeNoise(int width, int height) {
   return rgb;
 }
 
-/// Pixels in the colours that `kind` is made from.
+/// Returns pixels in the colours that `kind` is made from.
 std::vector<uint8_t> SourceOf(JpegKind kind, int width, int height, bool noise = false) {
   const std::vector<uint8_t> rgb = noise ? MakeNoise(width, height) : MakeRgb(width, height);
   const size_t pixels = static_cast<size_t>(width) * height;
@@ -291,7 +291,7 @@ std::string MakeWebp(const std::vector<uint8_t>& rgb, int width, int height) {
   return webp;
 }
 
-/// Uncompressed, in one strip.
+/// The file is uncompressed, in one strip.
 std::string MakeTiff(const std::vector<uint8_t>& rgb, size_t width, size_t height) {
   std::string tiff("II*\0", 4);
   PutLe32(&tiff, 8 + rgb.size());
@@ -324,7 +324,7 @@ std::string MakeTiff(const std::vector<uint8_t>& rgb, size_t width, size_t heigh
   return tiff;
 }
 
-/// 24 bits, bottom up.
+/// The file has 24 bits a pixel, bottom up.
 std::string MakeBmp(const std::vector<uint8_t>& rgb, size_t width, size_t height) {
   const size_t row = (3 * width + 3) / 4 * 4;
   std::string bmp("BM");
@@ -346,7 +346,7 @@ std::string MakeBmp(const std::vector<uint8_t>& rgb, size_t width, size_t height
   return bmp;
 }
 
-/// `indices` of 128 colours. All codes have 8 bits, since the table is cleared before it has grown.
+/// The file shows `indices` of 128 colours. All codes have 8 bits, since the table is cleared before it has grown.
 std::string MakeGif(const std::vector<uint8_t>& palette, const std::string& indices, size_t width, size_t height) {
   constexpr int kClear = 128;
   std::string codes;

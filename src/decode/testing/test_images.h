@@ -10,7 +10,8 @@
 
 namespace millrace::testing {
 
-/// Smooth colour ramps with texture: what survives JPEG with little loss. RGB, a function of the size.
+/// Returns smooth colour ramps with texture, which survive JPEG with little loss. They are RGB, and a function of the
+/// size.
 std::vector<uint8_t> MakeRgb(int width, int height);
 
 enum class JpegKind { kYcc420, kYcc422, kYcc440, kYcc411, kYcc444, kRgb, kGrey, kCmyk, kYcck, kTwoComponents };
@@ -27,13 +28,14 @@ struct JpegOptions {
   bool optimised = false;    // Huffman tables of its own
 };
 
-/// MakeRgb(width, height) as a JPEG. CMYK is inverted, as Adobe writes it.
+/// Returns MakeRgb(width, height) as a JPEG. CMYK is inverted, as Adobe writes it.
 std::string MakeJpeg(int width, int height, const JpegOptions& options = {});
 
-/// A progressive grey JPEG with `scans` scans, most of them empty refinements: small to store, slow to decode.
+/// Returns a progressive grey JPEG with `scans` scans, most of them empty refinements: small to store, slow to decode.
 std::string MakeManyScans(int width, int height, int scans);
 
-/// All rows of a JPEG at 1/denominator through plain libjpeg: RGBX, or grey. Empty when it cannot be decoded.
+/// Returns all rows of a JPEG at 1/denominator through plain libjpeg: RGBX, or grey. Returns an empty vector when it
+/// cannot be decoded.
 std::vector<uint8_t> DecodeWhole(const std::string& jpeg, int denominator, int channels, ImageSize* size);
 
 struct PngOptions {
@@ -42,7 +44,7 @@ struct PngOptions {
   bool interlaced = false;
 };
 
-/// A file without loss.
+/// Holds a lossless file.
 struct Png {
   std::string bytes;
   std::vector<uint8_t> rgb;  // what a decoder must find
@@ -50,7 +52,7 @@ struct Png {
 
 enum class OtherFormat { kWebp, kTiff, kBmp, kGif };
 
-/// MakeRgb(width, height) without loss; as a GIF in 128 colours. At most 65,535 pixels a side.
+/// Returns MakeRgb(width, height) without loss; as a GIF in 128 colours. There are at most 65,535 pixels a side.
 Png MakeOther(OtherFormat format, int width, int height);
 
 /// Depths below 8 and palettes reduce the colours, so the expected pixels come with the file.

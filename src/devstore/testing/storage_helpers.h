@@ -14,7 +14,7 @@
 #include "devstore/s3_error.h"
 #include "devstore/storage.h"
 
-/// What tests of storages need again and again.
+/// Tests of storages need these again and again.
 
 namespace millrace {
 
@@ -39,7 +39,7 @@ class TempFolder {
 inline std::shared_ptr<Content> Blob(Storage& storage, std::string_view text) {
   auto writer = storage.NewBlob(text.size());
   EXPECT_TRUE(writer.ok()) << writer.status();
-  // In two pieces, as bodies come.
+  // The text is written in two pieces, as bodies come.
   EXPECT_TRUE((*writer)->Append(AsBytes(text.substr(0, text.size() / 2))).ok());
   EXPECT_TRUE((*writer)->Append(AsBytes(text.substr(text.size() / 2))).ok());
   return *(*writer)->Finish();

@@ -12,13 +12,13 @@
 #include "devstore/storage.h"
 #include "devstore/testing/storage_helpers.h"
 
-/// What tests of unfinished uploads share.
+/// Tests of unfinished uploads share these.
 
 namespace millrace {
 
 inline constexpr size_t kPart = 100'003;  // no multiple of a block: neighbours share one
 
-/// Bytes that tell which part and which attempt they are of.
+/// Returns bytes that show which part and which attempt they are of.
 inline std::string Bytes(size_t size, uint64_t seed) {
   std::string text(size, '\0');
   Rng rng(seed);
@@ -36,7 +36,7 @@ inline std::string Text(const Content& content) {
   return text;
 }
 
-/// One upload of an object "k".
+/// The test has one upload of an object "k".
 class UploadTest : public ::testing::Test {
  protected:
   virtual void Open() {
@@ -50,7 +50,7 @@ class UploadTest : public ::testing::Test {
     ASSERT_TRUE(storage_->CreateBucket("bucket").ok());
     Begin();
   }
-  /// A new upload in place of the one there is.
+  /// Begins a new upload in place of the one there is.
   void Begin() {
     if (!id_.empty()) storage_->RemoveUpload(id_).IgnoreError();
     Upload upload;
@@ -59,7 +59,7 @@ class UploadTest : public ::testing::Test {
     id_ = *storage_->CreateUpload(upload);
   }
 
-  /// A part that is not stored yet.
+  /// Returns a part that is not stored yet.
   std::shared_ptr<Content> Written(std::string_view text) {
     auto writer = storage_->NewBlob(text.size());
     EXPECT_TRUE(writer.ok()) << writer.status();

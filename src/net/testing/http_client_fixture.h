@@ -21,7 +21,7 @@ struct Outcome {
   std::vector<HttpPhase> phases;
 };
 
-/// One call: where its body goes, and how it ended.
+/// Makes one call: it says where its body goes, and how it ended.
 class Caller final : public HttpResponseHandler {
  public:
   std::function<HttpBodySink()> sink = [] { return HttpBodySink::Text(1 << 20); };
@@ -48,7 +48,7 @@ class Caller final : public HttpResponseHandler {
   std::promise<Outcome> done_;
 };
 
-/// A client on one loop.
+/// The tests have a client on one loop.
 class HttpClientTest : public ::testing::Test {
  protected:
   HttpClient& Client(HttpClientOptions options = {}) { return client_.emplace(loops_, std::move(options)); }
@@ -92,7 +92,7 @@ inline ScriptedServer::Script Answer(std::string answer) {
   };
 }
 
-/// A response with that body.
+/// Returns a response with that body.
 inline std::string WithLength(std::string_view body) {
   return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + std::string(body);
 }

@@ -18,11 +18,11 @@
 
 #include "net/http_server.h"
 
-/// A server whose answers are a function, and a client that sees its bytes.
+/// This fixture has a server whose answers are a function, and a client that sees its bytes.
 
 namespace millrace {
 
-/// A client that sees bytes, not messages.
+/// This client sees bytes, not messages.
 class RawClient {
  public:
   explicit RawClient(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -31,14 +31,14 @@ class RawClient {
     to.sin_port = htons(port);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
-    const timeval patience{10, 0};  // a test that hangs fails
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const timeval timeout{10, 0};  // a test that hangs fails
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   }
   ~RawClient() { Close(); }
 
   int fd() const { return fd_; }
   bool connected() const { return connected_; }
-  /// False if the server has closed the connection.
+  /// Returns false if the server has closed the connection.
   bool IsOpen() const {
     char next;
     const ssize_t n = recv(fd_, &next, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -54,7 +54,7 @@ class RawClient {
       text.remove_prefix(static_cast<size_t>(n));
     }
   }
-  /// Everything until the server ends the connection; `error` gets errno of a reset.
+  /// Returns everything until the server ends the connection; `error` gets errno of a reset.
   std::string ReadAll(int* error = nullptr) {
     std::string all = std::exchange(buffer_, "");
     char piece[65536];
@@ -67,7 +67,7 @@ class RawClient {
       all.append(piece, static_cast<size_t>(n));
     }
   }
-  /// Up to and with `end`.
+  /// Reads up to `end`, and `end` itself.
   std::string ReadUntil(std::string_view end) {
     size_t at;
     while ((at = buffer_.find(end)) == std::string::npos) {
@@ -124,7 +124,7 @@ class FunctionHandler final : public HttpHandler {
     return std::make_unique<Exchange>(*this, std::move(head), std::move(responder));
   }
 
-  /// The facts of the request that began last. Any thread may ask.
+  /// Returns the facts of the request that began last. Any thread may ask.
   HttpRequestFacts LastFacts() const {
     std::lock_guard lock(facts_mutex_);
     return last_facts_;
@@ -154,7 +154,7 @@ inline HttpReply TextReply(std::string text, int status = 200) {
   return reply;
 }
 
-/// "METHOD TARGET body"
+/// Answers "METHOD TARGET body".
 inline void Echo(FunctionHandler::Request request, HttpResponder responder) {
   responder.Send(TextReply(request.head.method + " " + request.head.target + " " + request.body));
 }

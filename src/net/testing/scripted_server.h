@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// One accepted connection of a ScriptedServer, used by its script with blocking calls.
+/// This is one accepted connection of a ScriptedServer, used by its script with blocking calls.
 class ScriptedConnection {
  public:
   /// Reads until a head has ended (and the body that its Content-Length announces). Returns it, or "" when the client
@@ -26,7 +26,7 @@ class ScriptedConnection {
   void Reset() { end_ = End::kReset; }
   /// Ends the connection with FIN, without the closing message of TLS.
   void Truncate() { end_ = End::kTruncate; }
-  /// The number of this connection, from 0 in order of arrival.
+  /// Returns the number of this connection, from 0 in order of arrival.
   int number() const { return number_; }
   /// Blocks until the client closes the connection or the server is destroyed.
   void WaitForClose();
@@ -43,8 +43,8 @@ class ScriptedConnection {
   std::string received_;
 };
 
-/// A server for tests: accepts on a free port of 127.0.0.1 and runs `script` for each connection on a thread of its
-/// own; when the script returns, the connection is closed. The destructor closes everything and joins.
+/// This server for tests accepts on a free port of 127.0.0.1 and runs `script` for each connection on a thread of its
+/// own. When the script returns, the connection is closed. The destructor closes everything and joins.
 class ScriptedServer {
  public:
   using Script = std::function<void(ScriptedConnection&)>;

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// How far a histogram is from flat, in standard deviations of the chi-square statistic. Up to about 4 either way is
-/// chance; each bin should expect at least five entries.
+/// Returns how far a histogram is from flat, in standard deviations of the chi-square statistic. Up to about 4 either
+/// way is chance; each bin should expect at least five entries.
 inline double ChiSquareZ(const std::vector<uint64_t>& counts) {
   const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
   const double expected = total / static_cast<double>(counts.size());

@@ -18,7 +18,7 @@ inline std::string Describe(uint64_t samples, const OrderPolicy& policy) {
                      policy.lanes);
 }
 
-/// Policies whose windows are of every kind for sizes up to a few thousand.
+/// Returns policies whose windows are of every kind for sizes up to a few thousand.
 inline std::vector<OrderPolicy> Policies() {
   return {{.shuffle = Shuffle::kNone},
           {.shuffle = Shuffle::kGlobal},

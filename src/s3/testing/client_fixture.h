@@ -24,7 +24,7 @@ inline std::string Head(int status, size_t length, std::string_view more = "") {
          std::string(more) + "\r\n";
 }
 
-/// The whole answer to a ranged GET of `object`.
+/// Returns the whole answer to a ranged GET of `object`.
 inline std::string Answer(const std::string& object, const std::string& request) {
   uint64_t first = 0;
   uint64_t last = 0;

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// What a scripted store answers to one request.
+/// A scripted store answers this to one request.
 struct ScriptedAnswer {
   int status = 200;  // 0: no head arrives
   HttpHeaders headers;
@@ -17,11 +17,11 @@ struct ScriptedAnswer {
   HttpErrorKind error = HttpErrorKind::kNone;  // how the call ends
   size_t cut = std::string::npos;              // with an error: bytes of the body before it
   bool has_length = true;                      // Content-Length is sent
-  std::function<void()> came = {};             // when the body is in its buffer, and its end was told
+  std::function<void()> came = {};             // when the body is in its buffer, and its end was reported
 };
 
-/// Runs an exchange against a store that is a function, without I/O or time: waits are only written down. Of
-/// turns it takes those at a store that is away.
+/// Runs an exchange against a store that is a function, without I/O or time: waits are only written down. It takes only
+/// the turns at a store that is away.
 class ExchangeDriver {
  public:
   using Store = std::function<ScriptedAnswer(const HttpRequest&)>;
@@ -41,7 +41,7 @@ class ExchangeDriver {
   Store store_;
 };
 
-/// A context for tests: a custom endpoint and made-up keys.
+/// Returns a context for tests: a custom endpoint and made-up keys.
 S3Config TestS3Config();
 
 }  // namespace millrace

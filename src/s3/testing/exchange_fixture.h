@@ -12,7 +12,7 @@
 #include "s3/object_exchanges.h"
 #include "s3/testing/exchange_driver.h"
 
-/// For the tests of exchanges.
+/// These helpers are for the tests of exchanges.
 
 namespace millrace {
 

@@ -12,7 +12,7 @@
 #include "s3/get_exchange.h"
 #include "s3/testing/exchange_driver.h"
 
-/// For the tests of GetExchange.
+/// These helpers are for the tests of GetExchange.
 
 namespace millrace {
 
@@ -22,10 +22,10 @@ inline std::string Pattern(size_t size) {
   return text;
 }
 
-/// One object, answered as S3 does, but for what a test makes go wrong.
+/// There is one object, answered as S3 does, except for what a test makes go wrong.
 class GetTest : public ::testing::Test {
  protected:
-  /// The right answer to a request.
+  /// Returns the right answer to a request.
   ScriptedAnswer Serve(const HttpRequest& request) {
     ScriptedAnswer answer;
     answer.headers.Add("ETag", "\"" + etag_ + "\"");

@@ -39,8 +39,8 @@ inline Scanned ScanShard(DataKind kind, std::string_view shard, size_t chunk) {
   return ScanShard(MakeShardScanner(kind), shard, chunk);
 }
 
-/// What must hold of any scan: samples lie within the shard, in order, and have the checksums of their bytes; fields
-/// lie within them, in order; values can be asked for; errors start with the offset.
+/// Checks what must hold of any scan. Samples lie within the shard, in order, and have the checksums of their bytes.
+/// Fields lie within them, in order. Values can be requested, and errors start with the offset.
 inline bool IsSound(const Scanned& scanned, std::string_view shard) {
   uint64_t end = 0;
   std::string scratch;

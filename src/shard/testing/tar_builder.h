@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "shard/tar_reader.h"
 
-/// Archives built field by field, as no writer would, and a reader of whole archives. For tests only.
+/// Builds archives field by field, as no writer would, and reads whole archives. For tests only.
 
 namespace millrace::testing {
 
@@ -25,21 +25,21 @@ struct RawHeader {
   bool signed_checksum = false;
 };
 
-/// The header block, with a valid checksum.
+/// Returns the header block, with a valid checksum.
 std::string Header(const RawHeader& raw);
-/// `size` as the field of a header.
+/// Returns `size` as the field of a header.
 std::string Octal(uint64_t size);
-/// Header, data and padding of a member of `type`.
+/// Returns header, data and padding of a member of `type`.
 std::string Member(std::string_view name, std::string_view data, char type = '0');
-/// A PAX header of records "key=value".
+/// Returns a PAX header of records "key=value".
 std::string Pax(const std::vector<std::string>& records, char type = 'x');
 std::string End();
 
-/// The index that wds2idx of NVIDIA DALI makes of an archive: each regular file, in groups of one name up to its first
-/// dot.
+/// Returns the index that wds2idx of NVIDIA DALI makes of an archive: each regular file, in groups of one name up to
+/// its first dot.
 std::string WdsIndexOf(std::string_view archive);
 
-/// All members; `chunk` bytes are given at a time (0: all at once).
+/// Returns all members; `chunk` bytes are given at a time (0: all at once).
 absl::StatusOr<std::vector<TarMember>> ReadMembers(std::string_view archive, size_t chunk = 0);
 
 }  // namespace millrace::testing

@@ -10,7 +10,7 @@
 
 namespace millrace::testing {
 
-/// An .idx of Megatron for sequences of these lengths, of the type with that code, which takes `size` bytes.
+/// Returns an .idx of Megatron for sequences of these lengths, of the type with that code, which takes `size` bytes.
 inline std::string MegatronIdx(uint8_t code, uint64_t size, const std::vector<int32_t>& lengths,
                                const std::vector<int64_t>& documents, std::string_view modes = {}) {
   std::string idx(kMegatronMagic);
