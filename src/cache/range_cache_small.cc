@@ -79,6 +79,7 @@ bool RangeCache::TouchSmall(const CacheIdentity& identity, const PlannedRead* pl
 // Once; `lacking`: so many bytes of the disk must be free before, if it is not 0. Unavailable if there is no slab.
 absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, uint64_t* lacking) {
   std::shared_ptr<CacheFile> slab = Find(small.slab, small.slab_name);
+  if (slab == nullptr && IsBad(small.slab_name)) return absl::UnavailableError("a slab that is not used");
   if (slab == nullptr) {
     bool no_room = Excess(CacheFile::kEmptyDiskBytes) > 0;
     bool written = false;
