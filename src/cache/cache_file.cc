@@ -36,7 +36,7 @@ constexpr int kPatientAttempts = kLockPatience / kOpenPause;
 // A range that is longer is written as several, each checked and removed by itself: small reads then cost little.
 constexpr uint64_t kWrittenBytes = uint64_t{1} << 20;
 static_assert(kWrittenBytes <= kMaxSpanBytes);
-// What is read beyond a range, so that it can be checked.
+// So much is read beyond a range at most, so that it can be checked.
 constexpr uint64_t kMaxBeyondBytes = uint64_t{32} << 20;
 
 // As Write leaves it: the change, of record 0, and that record, which follows its page.
@@ -64,7 +64,7 @@ absl::Status Make(const std::string& path, const std::string& head, uint64_t obj
   return absl::IsAlreadyExists(placed) ? absl::OkStatus() : placed;
 }
 
-// Whether the checksums, ascending, are of all bytes that two ranges have in common.
+// True if the checksums, ascending, are of all bytes that two ranges have in common.
 bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> checksums) {
   uint64_t at = std::max(one.offset, other.offset);
   for (const SpanChecksum& sum : checksums) {

@@ -40,15 +40,15 @@ class CacheFile {
     uint64_t offset = 0;
     ByteSpan bytes;
     UseHints hints;
-    /// Whether a file can be made with it: it is not so long that Write would make it several ranges.
+    /// True if a file can be made with it: it is not so long that Write would make it several ranges.
     bool fits() const;
     /// Bytes of the disk that it takes beside kEmptyDiskBytes.
     uint64_t disk_bytes() const;
   };
 
-  /// Makes it if there is none, and opens it. Waits longer than Open for a process that makes or removes it. `made`: it
-  /// was made by this call, with `first` in it unless that is null: in one go, which costs a part of what it costs to
-  /// make a file and write to it. NotFound also if the program has too many files open: the disk may be fine.
+  /// Makes it if there is none, and opens it. Waits longer than Open for a process that makes or removes it. `made`
+  /// says that this call made it, with `first` in it unless that is null. Both in one go cost a part of what it costs
+  /// to make a file and write to it. NotFound also if the program has too many files open: the disk may be fine.
   /// InvalidArgument if its names are too long, or no file may be as long as this slab. DeadlineExceeded if another
   /// process has locked it all the time.
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
@@ -62,13 +62,13 @@ class CacheFile {
   const CacheIdentity& identity() const { return head_.identity; }
   uint64_t object_bytes() const { return head_.object_bytes; }
   size_t spans() const;
-  /// What it has now, in order.
+  /// The ranges that it has now, in order.
   absl::StatusOr<std::vector<CachedSpan>> All();
 
   /// Reads a range into `into`, of its length. NotFound if a part of it is not there. The bytes are checked against
   /// `checksums`, of ascending spans within the range. Ranges that hold other bytes of it are read and checked whole,
-  /// as they were written (NotFound if they reach beyond it by more than 32 MiB), in place and without more memory than
-  /// 128 KiB. What is damaged is removed: DataLoss, and `freed`, if not null, grows by the bytes of the disk that it
+  /// as they were written, in place and with at most 128 KiB more memory. NotFound if they reach beyond it by more than
+  /// 32 MiB. Damaged ranges are removed: DataLoss, and `freed`, if not null, grows by the bytes of the disk that they
   /// took.
   absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into,
                     uint64_t* freed = nullptr, ReadBytes bytes = ReadBytes::kAll);
@@ -85,16 +85,16 @@ class CacheFile {
   struct Room {
     /// Asked before each part is written; its error ends the call.
     absl::FunctionRef<absl::Status(uint64_t disk_bytes)> take;
-    /// What was taken was not needed, since writing failed.
+    /// Bytes that were taken were not needed, since writing failed.
     absl::FunctionRef<void(uint64_t disk_bytes)> give_back;
   };
-  /// Adds what is missing of a range, as one range or several of up to 1 MiB. First come the bytes, then the record
-  /// that tells of them: a process that dies in between leaves nothing that counts. A part that cannot be written whole
+  /// Adds what is missing of a range, as one range or several of up to 1 MiB. First come the bytes, then their
+  /// record: a process that dies in between leaves nothing that counts. A part that cannot be written whole
   /// leaves nothing on the disk. NotFound if the file was unlinked meanwhile.
   absl::Status Write(uint64_t offset, ByteSpan bytes, const UseHints& hints, const Room& room);
 
-  /// Removes one of the ranges that were written, if it has that checksum, when one is given; returns the bytes of the
-  /// disk that it took, 0 if it is not there.
+  /// Removes one of the ranges that were written. If a checksum is given, the range must have it. Returns the bytes of
+  /// the disk that it took, 0 if it is not there.
   absl::StatusOr<uint64_t> Remove(ByteRange range, std::optional<uint32_t> crc32c = std::nullopt);
 
   // ---- Of a slab, which has whole small objects of many kinds.

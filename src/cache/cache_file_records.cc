@@ -53,12 +53,12 @@ absl::Status CacheFile::LearnRecord(uint32_t record) {
   std::string bytes(kRecordBytes, '\0');
   absl::Status status = ReadAt(fd_.get(), PlaceOf(record), AsWritableBytes(bytes), path_);
   if (!status.ok() && !absl::IsDataLoss(status)) return status;
-  // What is announced and not there yet is read again, or was lost.
+  // A record that is announced and not there yet is read again, or was lost.
   if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes(), is_slab()));
   return absl::OkStatus();
 }
 
-// Changes come one after the other, and each is announced before its record is written: without the lock, the record
+// Changes come one after the other, and each is announced before its record is written. Without the lock, the record
 // of the last one may be still on its way, and it is read again by the next call.
 absl::Status CacheFile::LearnRecords(bool locked) {
   if (in_memory()) return absl::OkStatus();

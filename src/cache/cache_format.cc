@@ -87,7 +87,7 @@ uint64_t RecordsAt(uint64_t object_bytes) {
 
 namespace {
 
-// Of what does not change: offset, length and the checksum of the bytes.
+// The checksum of what does not change: offset, length and the checksum of the bytes.
 uint32_t RecordCheck(ByteSpan record) {
   return Crc32c(record.first(kHintsAt));
 }

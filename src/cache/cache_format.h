@@ -36,7 +36,7 @@ struct CachedSpan {
   friend bool operator==(const CachedSpan&, const CachedSpan&) = default;
 };
 
-/// What the head of a file tells.
+/// The contents of the head of a file.
 struct CacheHead {
   CacheIdentity identity;
   uint64_t object_bytes = 0;
@@ -52,7 +52,7 @@ inline constexpr uint64_t kMaxSpanBytes = uint64_t{1} << 30;
 
 /// "3f/" and 30 hex digits: where the file lies below the cache's folder.
 std::string FileName(const CacheIdentity& identity);
-/// Whether a name, without its folder, may be that of a file of the cache.
+/// True if a name, without its folder, may be that of a file of the cache.
 bool IsFileName(std::string_view folder, std::string_view name);
 
 /// kHeadBytes; InvalidArgument if the identity does not fit.
@@ -66,7 +66,7 @@ uint64_t ChangesAt(uint64_t object_bytes);
 inline constexpr uint64_t kChangesBytes = 4096;
 uint64_t RecordsAt(uint64_t object_bytes);
 
-/// The page of changes: how many there were, and which records the last ones were of, so that a process that knows the
+/// The page of changes: how many there were, and which records the last ones were of. So a process that knows the
 /// records up to some change learns the others without reading all.
 inline constexpr uint64_t kChangesKept = (kChangesBytes - sizeof(uint64_t)) / sizeof(uint32_t);
 /// Where in the page the number of the record of that change is; the count is at 0.
@@ -140,8 +140,8 @@ class CachedSpans {
   /// In a slab, what stays free around so many bytes where this range is, once it is gone; nullopt if they do not fit.
   std::optional<uint64_t> LeftBeside(uint64_t bytes, ByteRange range) const;
 
-  /// Blocks of the disk (of 4,096 bytes, counted from the object's begin) that only this range has bytes in: as first
-  /// and one past the last; empty if the neighbours have all.
+  /// Blocks of the disk that only this range has bytes in: as first and one past the last; empty if the neighbors have
+  /// all. A block has 4,096 bytes, counted from the begin of the object.
   std::pair<uint64_t, uint64_t> OwnBlocks(ByteRange range) const;
 
   /// A number of a free record: the lowest, or one more than there are.

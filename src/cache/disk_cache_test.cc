@@ -212,7 +212,7 @@ TEST_F(DiskCacheTest, WhateverAFileHasNoWrongByteIsRead) {
   }
 }
 
-// Of a plan: what is needed first stays, and what comes later than all that is there is not written.
+// With a plan, what is needed first stays, and what comes later than all that is there is not written.
 TEST_F(DiskCacheTest, StaysWithinItsBoundAndKeepsWhatIsNeededFirst) {
   constexpr uint64_t kBound = 1 << 20;
   constexpr uint32_t kJob = 9;
@@ -259,7 +259,7 @@ TEST_F(DiskCacheTest, WhatIsPinnedStays) {
   for (int i = 100; i < 104; ++i) EXPECT_TRUE(is_there(i)) << "whoever else reads it";
   EXPECT_TRUE(is_there(239));
   EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
-  // Of too much, what was pinned first; and not more than the bound.
+  // If too much is pinned, what was pinned first stays; and not more than the bound.
   for (int i = 300; i < 320; ++i) keep(i, 1, true);
   for (int i = 100; i < 104; ++i) EXPECT_TRUE(is_there(i));
   EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
@@ -268,7 +268,7 @@ TEST_F(DiskCacheTest, WhatIsPinnedStays) {
   EXPECT_LE(DiskBytesBelow(folder_.path()), kBound / 4 + 16384);
 }
 
-// What a run has left that is over goes before what the living one has.
+// Ranges of a run that is over go before what the living one has.
 TEST_F(DiskCacheTest, WhatNobodyReadsMakesRoom) {
   constexpr uint64_t kBound = 1 << 20;
   constexpr uint32_t kJob = 9;
@@ -383,7 +383,7 @@ TEST_F(DiskCacheTest, FilesOfOlderVersionsStayWhileOthersUseThem) {
   EXPECT_TRUE(fs::exists(old));
 }
 
-// What is removed since it is damaged is not counted any longer.
+// Damaged ranges that are removed are not counted any longer.
 TEST_F(DiskCacheTest, WhatIsDamagedTakesNoRoom) {
   const auto cache = Open();
   cache->Keep(Of(1), object_.size(), 0, AsBytes(object_));
@@ -410,7 +410,7 @@ TEST_F(DiskCacheTest, AFileThatIsNotSoundTakesNoRoomOnceItIsFound) {
   EXPECT_EQ(*cache->disk_bytes(), 0u);
 }
 
-// Each read tells when its range is used next, whatever was told before: that was of long runs a little too late.
+// Each read says when its range is used next, whatever was said before: in long runs, that was a little too late.
 TEST_F(DiskCacheTest, TheLastReadTellsWhenARangeIsUsedNext) {
   const auto cache = Open();
   PlannedRead plan{.job = 9, .use = 50, .period = 1000, .spans = {{{0, 10'000}, 100, 100}}};
@@ -422,7 +422,7 @@ TEST_F(DiskCacheTest, TheLastReadTellsWhenARangeIsUsedNext) {
   plan.spans = {{{0, 10'000}, 1500, 1500}};
   cache->Touch(Of(1), {0, 10'000}, &plan);
   EXPECT_EQ(next_use(), (UseHints{9, 1500}));
-  // Of a part of it.
+  // A part of it is read.
   plan.use = 1500;
   plan.spans = {{{0, 5000}, 2500, 1600}};
   cache->Touch(Of(1), {0, 5000}, &plan);
@@ -530,7 +530,7 @@ TEST_F(DiskCacheTest, RangesOfAnyLengthAreKept) {
   EXPECT_EQ(cache->counts().dropped_bytes, 0u);
 }
 
-// What a process that is killed has written counts whole, or not at all, and the next one finds the right bytes.
+// A range that a killed process has written counts whole, or not at all, and the next one finds the right bytes.
 TEST_F(DiskCacheTest, KillsLeaveNoWrongByte) {
   constexpr uint64_t kBound = 4 << 20;
   const auto range_of = [](uint64_t seed, uint64_t size) {

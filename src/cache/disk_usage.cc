@@ -174,7 +174,7 @@ absl::StatusOr<DiskUsage> DiskUsage::MakeAgain() const {
   return Open(folder_, patience_);
 }
 
-// What was counted in a folder that is gone says nothing of the new one.
+// The count of a folder that is gone says nothing of the new one.
 absl::Status DiskUsage::LockNumber() {
   for (;;) {
     RETURN_IF_ERROR(LockInTime(folder_ + "/usage", patience_, [&] { return flock(number_.get(), LOCK_EX | LOCK_NB); }));

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// What stat() counts the disk space of a file in.
+/// The unit in which stat() counts the disk space of a file.
 inline constexpr uint64_t kStatBlockBytes = 512;
 /// Counted for each file beside its blocks: for what the file system may come to note of its holes.
 inline constexpr uint64_t kFileMarginBytes = 4096;
@@ -29,7 +29,7 @@ uint64_t CountedBytes(const std::string& path, const struct stat& info);
 
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
 /// never too small but for what a user does by hand, and too large only until a process is alone with the cache and
-/// counts again. If the folder is removed meanwhile, it is made and counted again. Of a cache in memory it is a number
+/// counts again. If the folder is removed meanwhile, it is made and counted again. For a cache in memory it is a number
 /// of this process. Thread-safe; blocking: up to `patience` for another process that holds a lock. If that has been in
 /// vain, all calls fail from then on.
 class DiskUsage {

@@ -52,10 +52,10 @@ absl::StatusOr<std::unique_ptr<MemoryCache>> MemoryCache::Open(MemoryBudget& bud
   const uint64_t bytes = MemoryFor(size_bytes);
   Reservation reserved = budget.TryReserve(bytes);
   if (!reserved) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "a cache of {} in memory (with what waits to be written, {}) does not fit into the process's budget of {}, of "
-        "which {} are taken; choose a smaller one, or raise the budget",
-        FormatSize(size_bytes), FormatSize(bytes), FormatSize(budget.limit()), FormatSize(budget.used())));
+    return absl::ResourceExhaustedError(
+        fmt::format("a cache of {} in memory ({} with what waits) does not fit into the process's budget of {}, of "
+                    "which {} are taken; choose a smaller one, or raise the budget",
+                    FormatSize(size_bytes), FormatSize(bytes), FormatSize(budget.limit()), FormatSize(budget.used())));
   }
   ASSIGN_OR_RETURN(UniqueFd memory, MakeMemoryFile("millrace-cache"));
   ASSIGN_OR_RETURN(UniqueFd jobs, MakeMemoryFile("millrace-cache-jobs"));

@@ -134,7 +134,7 @@ TEST_F(MemoryCacheTest, HasItsPartOfTheBudget) {
   EXPECT_TRUE(absl::IsResourceExhausted(MemoryCache::Open(budget_, UINT64_MAX).status()));
 }
 
-// What is longer than all that may wait takes the rest of the budget, for as long as it waits, or is not kept.
+// A range that is longer than all that may wait takes the rest of the budget, for as long as it waits, or is not kept.
 TEST_F(MemoryCacheTest, ALongRangeHasItsPartOfTheBudgetToo) {
   constexpr uint64_t kSize = 64 << 10;
   constexpr uint64_t kLong = 1 << 20;
@@ -151,7 +151,7 @@ TEST_F(MemoryCacheTest, ALongRangeHasItsPartOfTheBudgetToo) {
   }
 }
 
-// What is needed first stays, in no more memory than the bound, however often ranges come and go; and none is left.
+// The ranges needed first stay, in no more memory than the bound, however often ranges come and go; and none is left.
 TEST_F(MemoryCacheTest, StaysWithinItsBoundAndGivesAllBack) {
   constexpr uint64_t kBound = 1 << 20;
   const uint64_t before = TakenMemory();

@@ -23,8 +23,8 @@ namespace millrace {
 using CacheFileVisitor = absl::FunctionRef<void(const std::string& name, uint64_t slab_records)>;
 
 /// Makes room in a cache: draws ranges at random from the files of all its users, keeps the best ones to
-/// remove in mind, and removes as EvictionPolicy decides. What is removed from the disk is files with names of the
-/// cache, and ranges in them, and nothing else. Thread-safe; blocking.
+/// remove in mind, and removes as EvictionPolicy decides. It removes files with names of the cache, and ranges in them,
+/// and nothing else from the disk. Thread-safe; blocking.
 class RoomMaker {
  public:
   struct Hooks {
@@ -34,7 +34,7 @@ class RoomMaker {
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> open;
     /// The same, if it is open; else null.
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> opened;
-    /// Whether this process reads objects of that store.
+    /// True if this process reads objects of that store.
     std::function<bool(const std::string& store)> knows;
     /// The file was unlinked.
     std::function<void(const std::string& name, const std::shared_ptr<CacheFile>& file)> forget;
@@ -113,7 +113,7 @@ class RoomMaker {
   int rejected_ = 0;  // in a row, since candidates were drawn
   double drawn_bytes_ = 0;
   uint64_t drawn_ = 0;
-  // What had no room lately, without a plan.
+  // Ranges that had no room lately, without a plan.
   std::deque<uint64_t> turned_away_order_;
   absl::flat_hash_set<uint64_t> turned_away_;
 };

@@ -89,12 +89,12 @@ absl::Status ReadSpans(int fd, uint64_t data_at, const std::string& path, ByteRa
                        std::span<const CachedSpan> spans, MutableByteSpan into, std::vector<ByteRange>* damaged) {
   SpanReader reader(fd, data_at, path);
   const auto place_of = [&](uint64_t from, uint64_t until) { return into.subspan(from - range.offset, until - from); };
-  // What the caller checks.
+  // Reads bytes that the caller checks.
   const auto plain = [&](uint64_t from, uint64_t until) {
     return ReadAt(fd, data_at + from, place_of(from, until), path);
   };
   absl::Status first;
-  // False if reading does not go on: it does after damage, so that all of it is found.
+  // False if reading does not continue: it does after damage, so that all of it is found.
   const auto note = [&](absl::Status status, ByteRange part) {
     if (status.ok()) return true;
     const bool lost = absl::IsDataLoss(status);

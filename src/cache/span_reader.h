@@ -21,9 +21,9 @@ absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string&
 /// So long may a file be that this process writes to (ulimit -f).
 uint64_t FileSizeLimit();
 
-/// Reads a range of an object, whose bytes begin at `data_at` in a file, into `into`, of its length, and checks
+/// Reads a range of an object into `into`, of its length. The bytes of the object begin at `data_at` in a file. Checks
 /// `spans`: ranges that were written, in order, each of which has bytes of it. They are read straight into their place.
-/// Of a span that reaches beyond the range, the rest is read as well, through a buffer of 128 KiB.
+/// If a span reaches beyond the range, the rest is read as well, through a buffer of 128 KiB.
 ///
 /// DataLoss if a part is not what was written or the file ends before it; all of these parts are appended to `damaged`.
 absl::Status ReadSpans(int fd, uint64_t data_at, const std::string& path, ByteRange range,
