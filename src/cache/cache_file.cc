@@ -14,6 +14,7 @@
 #include "base/atomic_file.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "cache/records_lock.h"
 #include "cache/shared_file.h"
 #include "cache/span_reader.h"
 
@@ -35,7 +36,7 @@ constexpr int kPatientAttempts = kLockPatience / kOpenPause;
 // A range that is longer is written as several, each checked and removed by itself: small reads then cost little.
 constexpr uint64_t kWrittenBytes = uint64_t{1} << 20;
 static_assert(kWrittenBytes <= kMaxSpanBytes);
-// What is read beyond a range, so that it can be checked.
+// So much is read beyond a range at most, so that it can be checked.
 constexpr uint64_t kMaxBeyondBytes = uint64_t{32} << 20;
 
 // As Write leaves it: the change, of record 0, and that record, which follows its page.
@@ -63,7 +64,7 @@ absl::Status Make(const std::string& path, const std::string& head, uint64_t obj
   return absl::IsAlreadyExists(placed) ? absl::OkStatus() : placed;
 }
 
-// Whether the checksums, ascending, are of all bytes that two ranges have in common.
+// True if the checksums, ascending, are of all bytes that two ranges have in common.
 bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> checksums) {
   uint64_t at = std::max(one.offset, other.offset);
   for (const SpanChecksum& sum : checksums) {
@@ -72,35 +73,6 @@ bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> ch
   }
   return at >= std::min(one.end(), other.end());
 }
-
-// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. What is in
-// memory (-1) has no other process to lock out.
-class RecordsLock {
- public:
-  /// DeadlineExceeded after `patience`; it is zero then, so that nobody waits for this file again.
-  static absl::StatusOr<RecordsLock> Take(int fd, const std::string& path, std::chrono::milliseconds& patience) {
-    if (fd < 0) return RecordsLock(-1);
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    absl::Status locked = LockInTime(path, patience, [&] { return fcntl(fd, F_OFD_SETLK, &lock); });
-    if (absl::IsDeadlineExceeded(locked)) patience = {};
-    RETURN_IF_ERROR(locked);
-    return RecordsLock(fd);
-  }
-  RecordsLock(RecordsLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~RecordsLock() {
-    if (fd_ < 0) return;
-    struct flock lock {};
-    lock.l_type = F_UNLCK;
-    lock.l_whence = SEEK_SET;
-    fcntl(fd_, F_OFD_SETLK, &lock);
-  }
-
- private:
-  explicit RecordsLock(int fd) : fd_(fd) {}
-  int fd_;
-};
 
 }  // namespace
 
@@ -143,6 +115,8 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
                                                                  uint64_t object_bytes, const First* first,
                                                                  bool* made) {
   *made = false;
+  if (IsSlab(identity) && FileSizeLimit() <= RecordsAt(object_bytes))
+    return absl::InvalidArgumentError(fmt::format("{}: the limit of the file size (ulimit -f) allows no slab", path));
   absl::StatusOr<std::unique_ptr<CacheFile>> file = OpenWithin(path, kPatientAttempts);
   // Opening what is there takes no room on the disk.
   if (absl::IsResourceExhausted(file.status())) return absl::NotFoundError(file.status().message());
@@ -176,8 +150,14 @@ std::unique_ptr<CacheFile> CacheFile::InMemory(int memory, uint64_t data_at, con
   return std::unique_ptr<CacheFile>(new CacheFile(memory, data_at, CacheHead{identity, object_bytes}));
 }
 
-uint64_t CacheFile::records_of_block() const {
-  return in_memory() ? kRecordsOfBlockInMemory : kRecordsOfBlock;
+uint64_t CacheFile::RecordBytes(uint64_t records) const {
+  const uint64_t of_block = in_memory() ? kRecordsOfBlockInMemory : kRecordsOfBlock;
+  return (records + of_block - 1) / of_block * kDiskBlock;
+}
+
+// Counted for a range beside its blocks.
+uint64_t CacheFile::MarginBytes(ByteRange range) const {
+  return is_slab() && !in_memory() ? SlabMarginBytes(range.length) : 0;
 }
 
 size_t CacheFile::spans() const {
@@ -284,22 +264,23 @@ absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& h
 }
 
 // With the lock of records.
-absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room) {
+absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room,
+                                  uint32_t tag) {
   uint32_t record = 0;
   uint64_t of_records = 0;
   std::pair<uint64_t, uint64_t> own;
   {
     const std::lock_guard held(mutex_);
     record = spans_.FreeRecord();
-    if (record == spans_.records() && record % records_of_block() == 0) of_records = 1;
+    if (record == spans_.records()) of_records = RecordBytes(record + 1) - RecordBytes(record);
     own = spans_.OwnBlocks(range);
   }
-  const uint64_t disk_bytes = (own.second - own.first + of_records) * kDiskBlock;
+  const uint64_t disk_bytes = (own.second - own.first) * kDiskBlock + of_records + MarginBytes(range);
   RETURN_IF_ERROR(room.take(disk_bytes));
   absl::Status status = WriteAt(data_fd_, data_at_ + range.offset, bytes, path_);
   if (status.ok()) {
     const std::lock_guard held(mutex_);
-    status = SetRecord(record, CachedSpan{range, Crc32c(bytes), hints});
+    status = SetRecord(record, CachedSpan{range, Crc32c(bytes), hints, tag});
   }
   // Else what was written of it would take room that nobody knows of.
   if (!status.ok() && Punch(own.first, own.second).ok()) room.give_back(disk_bytes);
@@ -314,23 +295,33 @@ absl::Status CacheFile::Punch(uint64_t first_block, uint64_t end_block) const {
   return ErrnoStatus(errno, path_, "removing bytes to make room");
 }
 
-absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range) {
+absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range, std::optional<uint32_t> crc32c) {
   const std::lock_guard writing(write_mutex_);
   ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_, patience_));
-  return RemoveLocked(range);
+  return RemoveLocked(range, crc32c);
 }
 
 // First the bytes go, then the record: a process that dies in between leaves a record whose checksum does not match,
 // and not bytes that nobody knows of.
-absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range) {
+absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range, std::optional<uint32_t> crc32c) {
   const std::lock_guard held(mutex_);
   RETURN_IF_ERROR(LearnRecords(/*locked=*/true));
   const std::optional<CachedSpans::Entry> found = spans_.Find(range);
-  if (!found) return 0;
+  if (!found || (crc32c && found->span.crc32c != *crc32c)) return 0;
+  if (!CanChange(found->record)) return TooLong();
   const auto [first, end] = spans_.OwnBlocks(range);
   RETURN_IF_ERROR(Punch(first, end));
   RETURN_IF_ERROR(SetRecord(found->record, std::nullopt));
-  return IsRemoved() ? 0 : (end - first) * kDiskBlock;
+  return IsRemoved() ? 0 : (end - first) * kDiskBlock + MarginBytes(range);
+}
+
+bool CacheFile::CanChange(uint32_t record) const {
+  return in_memory() || !is_slab() || PlaceOf(record) + kRecordBytes <= FileSizeLimit();
+}
+
+absl::Status CacheFile::TooLong() const {
+  return absl::OutOfRangeError(
+      fmt::format("{}: its records lie beyond the limit of the file size; raise it (ulimit -f)", path_));
 }
 
 // Somebody may have removed the whole folder, and the count of its bytes began again.
@@ -360,13 +351,12 @@ uint64_t CacheFile::Reclaim() {
     const uint64_t first = span.range.offset / kDiskBlock;
     const uint64_t end = (span.range.end() + kDiskBlock - 1) / kDiskBlock;
     if (first > at) gaps.emplace_back(at, first);
-    known += end - std::max(first, at);
+    known += (end - std::max(first, at)) * kDiskBlock + MarginBytes(span.range);
     at = end;
   }
   gaps.emplace_back(at, (object_bytes() + kDiskBlock - 1) / kDiskBlock);
-  const uint64_t of_records = (spans_.records() + kRecordsOfBlock - 1) / kRecordsOfBlock;
   const uint64_t before = DiskBytesNow();
-  if (before <= (known + of_records) * kDiskBlock + kEmptyDiskBytes) return 0;
+  if (before <= known + RecordBytes(spans_.records()) + kEmptyDiskBytes) return 0;
   for (const auto& [first, end] : gaps) {
     if (!Punch(first, end).ok()) break;
   }
@@ -383,7 +373,7 @@ uint64_t CacheFile::UnlinkIfEmpty() {
     if (!LearnRecords(/*locked=*/true).ok() || spans_.size() > 0) return 0;
     records = spans_.records();
   }
-  const uint64_t taken = kEmptyDiskBytes + (records + records_of_block() - 1) / records_of_block() * kDiskBlock;
+  const uint64_t taken = kEmptyDiskBytes + RecordBytes(records);
   if (in_memory()) {
     unlinked_ = true;
     return taken;

@@ -43,7 +43,7 @@ absl::Status CacheFile::LearnAll() {
     RETURN_IF_ERROR(ReadAt(fd_.get(), PlaceOf(number), AsWritableBytes(records), path_));
     for (uint32_t i = 0; i < count; ++i) {
       const ByteSpan record = AsBytes(records).subspan(i * kRecordBytes, kRecordBytes);
-      spans_.Set(number + i, DecodeRecord(record, object_bytes()));
+      spans_.Set(number + i, DecodeRecord(record, object_bytes(), is_slab()));
     }
   }
   return absl::OkStatus();
@@ -53,12 +53,12 @@ absl::Status CacheFile::LearnRecord(uint32_t record) {
   std::string bytes(kRecordBytes, '\0');
   absl::Status status = ReadAt(fd_.get(), PlaceOf(record), AsWritableBytes(bytes), path_);
   if (!status.ok() && !absl::IsDataLoss(status)) return status;
-  // What is announced and not there yet is read again, or was lost.
-  if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes()));
+  // A record that is announced and not there yet is read again, or was lost.
+  if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes(), is_slab()));
   return absl::OkStatus();
 }
 
-// Changes come one after the other, and each is announced before its record is written: without the lock, the record
+// Changes come one after the other, and each is announced before its record is written. Without the lock, the record
 // of the last one may be still on its way, and it is read again by the next call.
 absl::Status CacheFile::LearnRecords(bool locked) {
   if (in_memory()) return absl::OkStatus();
@@ -129,8 +129,10 @@ void CacheFile::ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const Us
     }
   }
   // Without a lock: if the record is another's by now, it gets hints that are wrong, and not wrong bytes.
-  for (const auto& [record, hints] : changed)
+  for (const auto& [record, hints] : changed) {
+    if (!CanChange(record)) continue;
     WriteAt(fd_.get(), PlaceOf(record) + kHintsAt, AsBytes(EncodeHints(hints)), path_).IgnoreError();
+  }
 }
 
 // Other processes change hints without telling.
@@ -138,7 +140,7 @@ std::optional<CachedSpan> CacheFile::Reread(const CachedSpans::Entry& entry) {
   if (in_memory()) return entry.span;
   std::string bytes(kRecordBytes, '\0');
   if (!ReadAt(fd_.get(), PlaceOf(entry.record), AsWritableBytes(bytes), path_).ok()) return std::nullopt;
-  const std::optional<CachedSpan> now = DecodeRecord(AsBytes(bytes), object_bytes());
+  const std::optional<CachedSpan> now = DecodeRecord(AsBytes(bytes), object_bytes(), is_slab());
   if (!now || now->range != entry.span.range) return std::nullopt;
   return now;
 }

@@ -117,7 +117,7 @@ TEST_F(CacheFileTest, AFileIsMadeWithItsFirstRange) {
   EXPECT_EQ(all[0].hints, (UseHints{7, 8}));
   EXPECT_TRUE(Read(*file, {50'000, 10'001}).ok());
   EXPECT_TRUE(absl::IsNotFound(Read(*file, {49'999, 10})));
-  // It goes on as if the range had been written; others see all of it.
+  // It continues as if the range had been written; others see all of it.
   const auto other = OpenOrMake();
   EXPECT_TRUE(Read(*other, {50'500, 100}).ok());
   ASSERT_TRUE(Write(*other, {0, 20'000}).ok());
@@ -178,7 +178,7 @@ TEST_F(CacheFileTest, OpeningWaitsForWhoMakesIt) {
   EXPECT_TRUE(opened);
 }
 
-// What is damaged gives its room back.
+// A damaged range gives its room back.
 TEST_F(CacheFileTest, TellsWhatRemovingDamageHasFreed) {
   const auto file = OpenOrMake();
   ASSERT_TRUE(Write(*file, {0, 40'960}).ok());
@@ -220,7 +220,7 @@ TEST_F(CacheFileTest, AnyPieceOfWhatWasWrittenIsReadAndNothingElse) {
   }
 }
 
-// Of several that are damaged all go, also those of which only the part that nobody wants is damaged; the others stay.
+// All ranges that are damaged go, also if only a part is damaged that nobody wants; the others stay.
 TEST_F(CacheFileTest, AllDamageOfARangeIsFoundAtOnce) {
   const auto file = OpenOrMake();
   for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(Write(*file, {i * 40'000, 40'000}).ok());

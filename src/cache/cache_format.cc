@@ -1,5 +1,7 @@
 #include "cache/cache_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -68,6 +70,7 @@ absl::StatusOr<CacheHead> DecodeHead(ByteSpan head) {
   ByteReader reader(head.subspan(kSizeAt + sizeof(uint64_t), checked - kSizeAt - sizeof(uint64_t)));
   for (std::string* part : TextsOf(found.identity)) *part = reader.Text(reader.Varint());
   if (!reader.ok()) return DamagedHead();
+  if (IsSlab(found.identity) && found.object_bytes != kSlabBytes) return DamagedHead();
   // All of it follows from the identity and the size.
   const absl::StatusOr<std::string> expected = EncodeHead(found.identity, found.object_bytes);
   if (!expected.ok() || *expected != AsText(head)) return DamagedHead();
@@ -84,7 +87,7 @@ uint64_t RecordsAt(uint64_t object_bytes) {
 
 namespace {
 
-// Of what does not change: offset, length and the checksum of the bytes.
+// The checksum of what does not change: offset, length and the checksum of the bytes.
 uint32_t RecordCheck(ByteSpan record) {
   return Crc32c(record.first(kHintsAt));
 }
@@ -100,7 +103,7 @@ std::string EncodeHints(const UseHints& hints) {
 
 std::string EncodeRecord(const CachedSpan& span) {
   std::string record;
-  AppendLe(record, span.range.offset);
+  AppendLe(record, span.range.offset | uint64_t{span.tag} << kSlabBits);
   AppendLe(record, static_cast<uint32_t>(span.range.length));
   AppendLe(record, span.crc32c);
   record += EncodeHints(span.hints);
@@ -108,21 +111,58 @@ std::string EncodeRecord(const CachedSpan& span) {
   return record;
 }
 
-std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes) {
+std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes, bool in_slab) {
   if (record.size() != kRecordBytes) return std::nullopt;
   if (LoadLe<uint32_t>(record.data() + kRecordBytes - sizeof(uint32_t)) != RecordCheck(record)) return std::nullopt;
   CachedSpan span;
   span.range.offset = LoadLe<uint64_t>(record.data());
+  if (in_slab) {
+    span.tag = static_cast<uint32_t>(span.range.offset >> kSlabBits);
+    span.range.offset &= kSlabBytes - 1;
+  }
   span.range.length = LoadLe<uint32_t>(record.data() + 8);
   span.crc32c = LoadLe<uint32_t>(record.data() + 12);
   span.hints.next_use = LoadLe<uint64_t>(record.data() + kHintsAt);
   span.hints.job = LoadLe<uint32_t>(record.data() + kHintsAt + 8);
   const bool inside = span.range.offset <= object_bytes && span.range.length <= object_bytes - span.range.offset;
-  if (!inside || span.range.length == 0 || span.range.length > kMaxSpanBytes) return std::nullopt;
+  const uint64_t most = in_slab ? kMaxSlabSpanBytes : kMaxSpanBytes;
+  if (!inside || span.range.length == 0 || span.range.length > most) return std::nullopt;
   return span;
 }
 
+namespace {
+constexpr std::string_view kSlabEtag = "slab ";
+}  // namespace
+
+bool IsSlab(const CacheIdentity& identity) {
+  return identity.key.empty() && identity.etag.starts_with(kSlabEtag);
+}
+
 }  // namespace cache_format
+
+std::optional<SmallObject> SmallObject::Of(const CacheIdentity& identity, int slab_bits) {
+  using namespace cache_format;
+  SmallObject small;
+  AppendText(small.head, identity.key);
+  AppendText(small.head, identity.etag);
+  if (small.head.size() > kHeadBytes || identity.key.empty()) return std::nullopt;
+  const uint64_t hash = Xxh3(AsBytes(small.head));
+  const uint64_t number = slab_bits == 0 ? 0 : hash >> (64 - slab_bits);
+  const std::string etag = fmt::format("{}{}/{}", kSlabEtag, number, uint64_t{1} << slab_bits);
+  small.slab = {identity.store, "", etag, identity.tenant};
+  small.slab_name = FileName(small.slab);
+  small.tag = static_cast<uint32_t>(hash) & ((uint32_t{1} << (64 - kSlabBits)) - 1);
+  return small;
+}
+
+std::optional<std::pair<CacheIdentity, ByteSpan>> SmallObject::Decode(ByteSpan entry, CacheIdentity slab) {
+  CacheIdentity identity = std::move(slab);
+  ByteReader reader(entry);
+  identity.key = reader.Text(reader.Varint());
+  identity.etag = reader.Text(reader.Varint());
+  if (!reader.ok()) return std::nullopt;
+  return std::pair(std::move(identity), reader.Bytes(reader.left()));
+}
 
 // The first whose end lies behind the beginning of the range: it touches the range if any does.
 CachedSpans::Map::const_iterator CachedSpans::FirstTouching(ByteRange range) const {
@@ -139,7 +179,7 @@ void CachedSpans::Set(uint32_t record, const std::optional<CachedSpan>& span) {
     free_.insert(records());
     offsets_.push_back(kFree);
   }
-  if (offsets_[record] != kFree) by_offset_.erase(offsets_[record]);
+  if (offsets_[record] != kFree) Erase(offsets_[record]);
   offsets_[record] = kFree;
   free_.insert(record);
   if (!span) return;
@@ -148,8 +188,9 @@ void CachedSpans::Set(uint32_t record, const std::optional<CachedSpan>& span) {
     if (at->second.span.range != span->range) return;
     offsets_[at->second.record] = kFree;
     free_.insert(at->second.record);
+    Erase(at->first);
   }
-  by_offset_[span->range.offset] = {record, *span};
+  Insert(record, *span);
   offsets_[record] = span->range.offset;
   free_.erase(record);
 }
@@ -158,6 +199,70 @@ void CachedSpans::Clear() {
   by_offset_.clear();
   offsets_.clear();
   free_.clear();
+  tags_.clear();
+  gaps_.clear();
+  if (slab_bytes_ > 0) SetGap(0, slab_bytes_, true);
+}
+
+ByteRange CachedSpans::GapAround(ByteRange range) const {
+  const auto behind = by_offset_.lower_bound(range.offset);
+  const uint64_t end = behind == by_offset_.end() ? slab_bytes_ : behind->first;
+  const uint64_t begin = behind == by_offset_.begin() ? 0 : std::prev(behind)->second.span.range.end();
+  return {begin, end - begin};
+}
+
+void CachedSpans::SetGap(uint64_t begin, uint64_t end, bool there) {
+  if (begin >= end) return;
+  if (there) {
+    gaps_.emplace(end - begin, begin);
+  } else {
+    gaps_.erase({end - begin, begin});
+  }
+}
+
+void CachedSpans::Insert(uint32_t record, const CachedSpan& span) {
+  if (slab_bytes_ > 0) {
+    const ByteRange gap = GapAround(span.range);
+    SetGap(gap.offset, gap.end(), false);
+    SetGap(gap.offset, span.range.offset, true);
+    SetGap(span.range.end(), gap.end(), true);
+    tags_.emplace(span.tag, span.range.offset);
+  }
+  by_offset_[span.range.offset] = {record, span};
+}
+
+void CachedSpans::Erase(uint64_t offset) {
+  const auto found = by_offset_.find(offset);
+  const CachedSpan span = found->second.span;
+  by_offset_.erase(found);
+  if (slab_bytes_ == 0) return;
+  const ByteRange gap = GapAround(span.range);
+  SetGap(gap.offset, offset, false);
+  SetGap(span.range.end(), gap.end(), false);
+  SetGap(gap.offset, gap.end(), true);
+  tags_.erase({span.tag, offset});
+}
+
+std::vector<CachedSpans::Entry> CachedSpans::Tagged(uint32_t tag) const {
+  std::vector<Entry> tagged;
+  for (auto i = tags_.lower_bound({tag, 0}); i != tags_.end() && i->first == tag; ++i)
+    tagged.push_back(by_offset_.find(i->second)->second);
+  return tagged;
+}
+
+std::optional<ByteRange> CachedSpans::PlaceFor(uint64_t bytes) const {
+  const auto gap = gaps_.lower_bound({bytes, 0});
+  if (gap == gaps_.end()) return std::nullopt;
+  return ByteRange{gap->second, bytes};
+}
+
+std::optional<uint64_t> CachedSpans::LeftBeside(uint64_t bytes, ByteRange range) const {
+  const auto behind = by_offset_.lower_bound(range.end());
+  const auto own = by_offset_.lower_bound(range.offset);
+  const uint64_t end = behind == by_offset_.end() ? slab_bytes_ : behind->first;
+  const uint64_t begin = own == by_offset_.begin() ? 0 : std::prev(own)->second.span.range.end();
+  if (end - begin < bytes) return std::nullopt;
+  return end - begin - bytes;
 }
 
 std::vector<ByteRange> CachedSpans::Missing(ByteRange range) const {

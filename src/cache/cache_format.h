@@ -32,10 +32,11 @@ struct CachedSpan {
   ByteRange range;
   uint32_t crc32c = 0;  // of its bytes
   UseHints hints;
+  uint32_t tag = 0;  // in a slab: of the object that lies there (SmallObject::tag)
   friend bool operator==(const CachedSpan&, const CachedSpan&) = default;
 };
 
-/// What the head of a file tells.
+/// The contents of the head of a file.
 struct CacheHead {
   CacheIdentity identity;
   uint64_t object_bytes = 0;
@@ -45,18 +46,18 @@ namespace cache_format {
 
 inline constexpr uint64_t kHeadBytes = 4096;
 inline constexpr uint64_t kRecordBytes = 32;
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 /// A range is recorded by a u32.
 inline constexpr uint64_t kMaxSpanBytes = uint64_t{1} << 30;
 
 /// "3f/" and 30 hex digits: where the file lies below the cache's folder.
 std::string FileName(const CacheIdentity& identity);
-/// Whether a name, without its folder, may be that of a file of the cache.
+/// True if a name, without its folder, may be that of a file of the cache.
 bool IsFileName(std::string_view folder, std::string_view name);
 
 /// kHeadBytes; InvalidArgument if the identity does not fit.
 absl::StatusOr<std::string> EncodeHead(const CacheIdentity& identity, uint64_t object_bytes);
-/// DataLoss unless it is a head.
+/// DataLoss unless it is a head; that of a slab has the size of a slab.
 absl::StatusOr<CacheHead> DecodeHead(ByteSpan head);
 
 /// Where the bytes of the object begin in the file; then comes the page of changes, and then the records.
@@ -65,7 +66,7 @@ uint64_t ChangesAt(uint64_t object_bytes);
 inline constexpr uint64_t kChangesBytes = 4096;
 uint64_t RecordsAt(uint64_t object_bytes);
 
-/// The page of changes: how many there were, and which records the last ones were of, so that a process that knows the
+/// The page of changes: how many there were, and which records the last ones were of. So a process that knows the
 /// records up to some change learns the others without reading all.
 inline constexpr uint64_t kChangesKept = (kChangesBytes - sizeof(uint64_t)) / sizeof(uint32_t);
 /// Where in the page the number of the record of that change is; the count is at 0.
@@ -77,15 +78,42 @@ std::string EncodeRecord(const CachedSpan& span);
 /// Where the hints are in a record, which its checksum does not cover: they change in place.
 inline constexpr uint64_t kHintsAt = 16;
 std::string EncodeHints(const UseHints& hints);
-/// nullopt if the record is free, damaged, or not about bytes of the object.
-std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes);
+/// nullopt if the record is free, damaged, or not about bytes of the object. In a slab, it has a tag, and its range is
+/// that of a small object.
+std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes, bool in_slab = false);
+
+/// A slab has the form of a file whose object has so many bytes, nearly all of which are a hole.
+inline constexpr int kSlabBits = 36;
+inline constexpr uint64_t kSlabBytes = uint64_t{1} << kSlabBits;
+/// Objects that are shorter lie in slabs.
+inline constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
+/// An object in a slab has no more bytes with its texts.
+inline constexpr uint64_t kMaxSlabSpanBytes = kSmallBytes + kHeadBytes;
+bool IsSlab(const CacheIdentity& identity);
 
 }  // namespace cache_format
+
+/// Where a whole small object lies: in which of 2^slab_bits slabs, and by which tag, behind which texts.
+struct SmallObject {
+  /// No slab if the texts are too long.
+  static std::optional<SmallObject> Of(const CacheIdentity& identity, int slab_bits);
+  CacheIdentity slab;
+  std::string slab_name;  // FileName of the slab
+  uint32_t tag = 0;
+  std::string head;  // its key and ETag, which the bytes of the object follow; the slab has store and tenant
+
+  /// An entry of a slab: its object, and the bytes; nullopt if it has no such texts.
+  static std::optional<std::pair<CacheIdentity, ByteSpan>> Decode(ByteSpan entry, CacheIdentity slab);
+};
 
 /// The records of a file, by their numbers and as ranges in order without overlaps. Not thread-safe.
 class CachedSpans {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
+
+  CachedSpans() = default;
+  /// Those of a slab of so many bytes, which knows its tags and what is free.
+  explicit CachedSpans(uint64_t slab_bytes) : slab_bytes_(slab_bytes) { Clear(); }
 
   /// The record of that number is now this, or free. A record that overlaps others takes their place if it is the same
   /// range; else it does not count.
@@ -105,9 +133,15 @@ class CachedSpans {
   std::optional<Entry> Find(ByteRange range) const;
   std::optional<Entry> Any(Rng& rng) const;
   void SetHints(uint32_t record, const UseHints& hints);
+  /// In a slab, those with that tag.
+  std::vector<Entry> Tagged(uint32_t tag) const;
+  /// In a slab, the smallest free place for so many bytes: so what was freed is taken first, and the end last.
+  std::optional<ByteRange> PlaceFor(uint64_t bytes) const;
+  /// In a slab, what stays free around so many bytes where this range is, once it is gone; nullopt if they do not fit.
+  std::optional<uint64_t> LeftBeside(uint64_t bytes, ByteRange range) const;
 
-  /// Blocks of the disk (of 4,096 bytes, counted from the object's begin) that only this range has bytes in: as first
-  /// and one past the last; empty if the neighbours have all.
+  /// Blocks of the disk that only this range has bytes in: as first and one past the last; empty if the neighbors have
+  /// all. A block has 4,096 bytes, counted from the begin of the object.
   std::pair<uint64_t, uint64_t> OwnBlocks(ByteRange range) const;
 
   /// A number of a free record: the lowest, or one more than there are.
@@ -121,10 +155,18 @@ class CachedSpans {
   static constexpr uint64_t kFree = UINT64_MAX;
   using Map = absl::btree_map<uint64_t, Entry>;
   Map::const_iterator FirstTouching(ByteRange range) const;
+  void Insert(uint32_t record, const CachedSpan& span);
+  void Erase(uint64_t offset);
+  // Between its neighbours there is nothing else: of a slab.
+  ByteRange GapAround(ByteRange range) const;
+  void SetGap(uint64_t begin, uint64_t end, bool there);
 
   Map by_offset_;
   std::vector<uint64_t> offsets_;  // of each record, or kFree
   absl::btree_set<uint32_t> free_;
+  uint64_t slab_bytes_ = 0;                              // 0: of one object
+  absl::btree_set<std::pair<uint32_t, uint64_t>> tags_;  // with the offset
+  absl::btree_set<std::pair<uint64_t, uint64_t>> gaps_;  // length and offset
 };
 
 }  // namespace millrace

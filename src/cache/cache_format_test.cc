@@ -160,6 +160,19 @@ TEST(CachedSpans, AreWhatAMapOfBytesSays) {
   }
 }
 
+// Another user of a group may write them.
+TEST(CacheFormat, ASlabHasItsSizeAndSmallObjects) {
+  const CacheIdentity slab = SmallObject::Of({"store", "key", "etag"}, 0)->slab;
+  EXPECT_TRUE(DecodeHead(AsBytes(*EncodeHead(slab, kSlabBytes))).ok());
+  EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(*EncodeHead(slab, kSlabBytes / 2))).status()));
+  EXPECT_TRUE(DecodeHead(AsBytes(*EncodeHead({"store", "key", "etag"}, kSlabBytes / 2))).ok());
+  const std::string longest = EncodeRecord({{0, kMaxSlabSpanBytes}, 0, {}});
+  EXPECT_TRUE(DecodeRecord(AsBytes(longest), kSlabBytes, /*in_slab=*/true).has_value());
+  const std::string longer = EncodeRecord({{0, kMaxSlabSpanBytes + 1}, 0, {}});
+  EXPECT_EQ(DecodeRecord(AsBytes(longer), kSlabBytes, /*in_slab=*/true), std::nullopt);
+  EXPECT_TRUE(DecodeRecord(AsBytes(longer), kSlabBytes).has_value());
+}
+
 TEST(CachedSpans, TheSameRangeAgainTakesThePlaceOfTheOld) {
   CachedSpans spans;
   spans.Set(0, CachedSpan{{10, 10}, 1, {}});
@@ -169,6 +182,28 @@ TEST(CachedSpans, TheSameRangeAgainTakesThePlaceOfTheOld) {
   EXPECT_EQ(spans.FreeRecord(), 0u);
   spans.SetHints(1, {5, 6});
   EXPECT_EQ(spans.All().front().hints, (UseHints{5, 6}));
+}
+
+// In a slab of 1,000 bytes.
+TEST(CachedSpans, PlacesOfASlab) {
+  CachedSpans spans(1000);
+  const auto at = [](uint64_t offset, uint64_t length) { return CachedSpan{{offset, length}, 1, {}, 5}; };
+  spans.Set(0, at(0, 100));
+  spans.Set(1, at(130, 100));
+  spans.Set(2, at(240, 100));
+  EXPECT_EQ(spans.PlaceFor(10), (ByteRange{230, 10})) << "the smallest one";
+  EXPECT_EQ(spans.PlaceFor(11), (ByteRange{100, 11}));
+  EXPECT_EQ(spans.PlaceFor(31), (ByteRange{340, 31})) << "the end is last";
+  EXPECT_EQ(spans.PlaceFor(661), std::nullopt);
+  EXPECT_EQ(spans.LeftBeside(130, {130, 100}), 10u);
+  EXPECT_EQ(spans.LeftBeside(140, {130, 100}), 0u);
+  EXPECT_EQ(spans.LeftBeside(141, {130, 100}), std::nullopt);
+  EXPECT_EQ(spans.LeftBeside(130, {0, 100}), 0u);
+  EXPECT_EQ(spans.LeftBeside(700, {240, 100}), 70u);
+  spans.Set(1, std::nullopt);
+  EXPECT_EQ(spans.PlaceFor(31), (ByteRange{100, 31})) << "both gaps and what was between them";
+  EXPECT_EQ(spans.LeftBeside(240, {0, 100}), 0u);
+  EXPECT_EQ(spans.Tagged(5).size(), 2u);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ absl::StatusOr<std::string> ExistingCache(const std::string& folder) {
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& inside, const std::stop_token& stop) {
   std::vector<std::string> names;
-  ForEachCacheFile(inside, [&](const std::string& name) { names.push_back(name); });
+  ForEachCacheFile(inside, [&](const std::string& name, uint64_t /*slab_records*/) { names.push_back(name); });
   if (stop.stop_requested()) return absl::CancelledError("interrupted");
   std::sort(names.begin(), names.end());
   return names;
@@ -52,6 +52,26 @@ std::unique_ptr<CacheFile> OpenIfSound(const std::string& path, bool* unsound) {
   absl::StatusOr<std::unique_ptr<CacheFile>> file = CacheFile::Open(path);
   *unsound = absl::IsDataLoss(file.status());
   return file.ok() ? *std::move(file) : nullptr;
+}
+
+// Each is counted with its bytes and its record.
+absl::Status ForEachSmallObject(const CacheFile& slab, const std::vector<CachedSpan>& spans,
+                                const CachedObjectVisitor& each) {
+  for (const CachedSpan& span : spans) {
+    CachedObject object;
+    std::optional<CacheIdentity> owner = slab.OwnerOf(span, &object.object_bytes);
+    if (!owner) continue;  // removed meanwhile
+    object.identity = *std::move(owner);
+    object.cached_bytes = object.object_bytes;
+    object.ranges = 1;
+    object.disk_bytes = span.range.length + cache_format::kRecordBytes;
+    RETURN_IF_ERROR(each(object));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t ObjectsIn(const CacheFile& file, const std::vector<CachedSpan>& spans) {
+  return file.is_slab() ? spans.size() : 1;
 }
 
 }  // namespace
@@ -72,6 +92,10 @@ absl::Status ForEachCachedObject(const std::string& folder, const std::stop_toke
     const std::unique_ptr<CacheFile> file = OpenIfSound(path, &unsound);
     if (file == nullptr) continue;
     ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
+    if (file->is_slab()) {
+      RETURN_IF_ERROR(ForEachSmallObject(*file, spans, each));
+      continue;
+    }
     CachedObject object{.identity = file->identity(), .object_bytes = file->object_bytes()};
     object.ranges = spans.size();
     object.disk_bytes = DiskBytesOf(path);
@@ -99,7 +123,7 @@ absl::StatusOr<CacheSummary> SummarizeCache(const std::string& folder, const std
     summary.unsound_files += unsound ? 1 : 0;
     if (file == nullptr) continue;
     ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
-    ++summary.objects;
+    summary.objects += ObjectsIn(*file, spans);
     for (const CachedSpan& span : spans) {
       ++summary.ranges;
       summary.cached_bytes += span.range.length;
@@ -138,14 +162,15 @@ absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const LongTask
       if (const std::optional<uint64_t> freed = UnlinkUnused(path)) usage.GiveBack(*freed).IgnoreError();
     }
     if (file != nullptr) {
-      ++check.objects;
       usage.GiveBack(file->Reclaim()).IgnoreError();
       ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
+      check.objects += ObjectsIn(*file, spans);
       for (const CachedSpan& span : spans) {
         if (task.stop.stop_requested()) return absl::CancelledError("interrupted");
         bytes.resize(span.range.length);
         uint64_t freed = 0;
-        const absl::Status read = file->Read(span.range, {}, AsWritableBytes(bytes), &freed);
+        const absl::Status read = file->is_slab() ? file->CheckSmall(span, AsWritableBytes(bytes), &freed)
+                                                  : file->Read(span.range, {}, AsWritableBytes(bytes), &freed);
         if (freed > 0) usage.GiveBack(freed).IgnoreError();
         if (absl::IsNotFound(read)) continue;  // removed meanwhile
         ++check.ranges;
@@ -175,18 +200,30 @@ absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::s
     bool unsound = false;
     uint64_t freed = 0;
     const std::unique_ptr<CacheFile> file = OpenIfSound(path, &unsound);
+    uint64_t objects = file == nullptr ? 1 : 0;
     if (unsound) freed = UnlinkUnused(path).value_or(0);
-    if (file != nullptr && CachedObject{.identity = file->identity()}.uri().starts_with(prefix)) {
+    if (file != nullptr) {
       ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
+      uint64_t of_prefix = 0;
       for (const CachedSpan& span : spans) {
-        ASSIGN_OR_RETURN(const uint64_t removed, file->Remove(span.range));
+        const std::optional<CacheIdentity> owner = file->OwnerOf(span);  // null: its texts are damaged
+        if (owner && !CachedObject{.identity = *owner}.uri().starts_with(prefix)) continue;
+        ++of_prefix;
+        ASSIGN_OR_RETURN(const uint64_t removed, file->Remove(span.range, span.crc32c));
         freed += removed;
       }
-      freed += file->Reclaim();
-      freed += file->UnlinkIfEmpty();
+      if (file->is_slab()) {
+        objects = of_prefix;
+      } else if (CachedObject{.identity = file->identity()}.uri().starts_with(prefix)) {
+        objects = 1;
+      }
+      if (objects > 0) {
+        freed += file->Reclaim();
+        freed += file->UnlinkIfEmpty();
+      }
     }
-    if (freed == 0) continue;
-    ++cleared.objects;
+    if (freed == 0 && (file == nullptr || !file->is_slab())) continue;
+    cleared.objects += objects;
     cleared.disk_bytes += freed;
     usage.GiveBack(freed).IgnoreError();
   }

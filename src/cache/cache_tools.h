@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-/// What is kept of one version of an object.
+/// The kept part of one version of an object.
 struct CachedObject {
   CacheIdentity identity;
   uint64_t object_bytes = 0;
@@ -67,7 +67,7 @@ struct CacheClearing {
   uint64_t disk_bytes = 0;
 };
 /// Removes what is kept of objects whose URI begins with `prefix`, or of all, and what is not sound; and nothing else.
-/// Users of the cache go on, and read from the store.
+/// Users of the cache continue, and read from the store.
 absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::string& prefix, const LongTask& task);
 
 }  // namespace millrace

@@ -115,7 +115,7 @@ void CachedStore::GetPlanned(std::string key, MutableByteSpan into, GetOptions o
 
 void CachedStore::Start(std::shared_ptr<Read> read) {
   Begin(read.get());
-  // What makes no sense is for the store to refuse.
+  // The store refuses a range that makes no sense.
   const bool sane = CheckGet("", read->options, read->into.size()).ok();
   read->cached = !read->options.if_match.empty() && !read->into.empty() && sane;
   if (!read->cached) {
@@ -173,7 +173,7 @@ bool CachedStore::ReadAll(Read& read) {
   return true;
 }
 
-// Of neighbours that are missing, one part.
+// Neighbors that are missing make one part.
 void CachedStore::ReadSpans(Read& read, uint64_t* hit_bytes) {
   const bool known = cache_.Has(read.identity);
   bool apart = true;

@@ -33,12 +33,13 @@ void CollectCache(const CacheReport& cache, std::string_view data, MetricsText* 
 /// the store. Whatever comes from the cache is checked; what is damaged there is read from the store. A version that is
 /// in the cache can be read after it was replaced in the store. Tenants do not share ranges (RangeCache::TenantOf).
 ///
-/// What another read is fetching, in this or another process that uses the cache, is waited for, but not for long.
+/// If another read is fetching the bytes, in this or another process that uses the cache, it is waited for, but not for
+/// long.
 class CachedStore final : public StoreAround {
  public:
-  /// What callers of Get want of a range: all of it, or only the spans that have checksums, if there are any. Then the
-  /// bytes between them may be missing in the cache, as other orders read over other gaps, and `into` keeps its own;
-  /// and only the spans that are missing are read from the store.
+  /// Callers of Get want all of a range, or only the spans that have checksums, if there are any. Then the bytes
+  /// between them may be missing in the cache, as other orders read over other gaps, and `into` keeps its own. Only the
+  /// spans that are missing are read from the store.
   enum class Wanted { kAll, kSpans };
 
   /// Both must outlive it.

@@ -265,7 +265,7 @@ TEST_F(CachedStoreTest, HoldsWhatFitsAndStreamsTheRest) {
   EXPECT_LE(last, uint64_t{64} << 10);
 }
 
-// Of the spans that are wanted, those that are there come from the cache, and only the others from the store.
+// Wanted spans that are there come from the cache, and only the others from the store.
 TEST_F(CachedStoreTest, OnlyWhatIsMissingIsReadFromTheStore) {
   const auto cache = OpenCache(folder_);
   CachedStore store(below_, *cache, CachedStore::Wanted::kSpans);

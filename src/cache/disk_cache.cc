@@ -29,7 +29,12 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(RangeCacheOptions opt
   if (options.folder.empty()) return absl::InvalidArgumentError("the cache needs a folder");
   const std::string folder = FolderIn(options.folder);
   RETURN_IF_ERROR(MakeCacheFolder(folder));
-  ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder, options.lock_patience));
+  struct statvfs disk {};
+  const uint64_t room = statvfs(folder.c_str(), &disk) == 0 ? uint64_t{disk.f_blocks} * disk.f_frsize : 0;
+  const uint64_t capacity = options.size_bytes == 0 ? room : std::min(room, options.size_bytes);
+  const int wanted_bits = SlabBitsFor(capacity);
+  ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder, options.lock_patience, wanted_bits));
+  ASSIGN_OR_RETURN(const int slab_bits, usage.AgreeOnSlabs(wanted_bits, kMostSlabBits));
   const std::string jobs_path = JobTablePath(folder);
   ASSIGN_OR_RETURN(UniqueFd jobs, OpenShared(jobs_path));
   ASSIGN_OR_RETURN(std::unique_ptr<FetchClaims> claims, FetchClaims::Open(folder));
@@ -41,7 +46,8 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(RangeCacheOptions opt
               .claims = std::move(claims),
               .jobs_path = jobs_path,
               .jobs = std::move(jobs),
-              .tenant = options.tenant};
+              .tenant = options.tenant,
+              .slab_bits = slab_bits};
   std::unique_ptr<DiskCache> cache(new DiskCache(std::move(parts), options));
   cache->ShrinkSoon();  // it may have been larger before
   return cache;
@@ -70,7 +76,7 @@ RangeCache::OpenedFile DiskCache::OpenOrMakeFile(const Kept& kept, const CacheFi
   return CacheFile::OpenOrMake(folder_ + "/" + kept.name, kept.identity, kept.object_bytes, first, made);
 }
 
-void DiskCache::ForEachName(absl::FunctionRef<void(const std::string& name)> each) {
+void DiskCache::ForEachName(CacheFileVisitor each) {
   ForEachCacheFile(folder_, each);
 }
 

@@ -15,7 +15,7 @@ namespace millrace {
 /// another user, and a process that keeps others waiting for a lock. Thread-safe.
 class DiskCache final : public RangeCache {
  public:
-  /// What the system says if the folder cannot be made or written to.
+  /// The system's error if the folder cannot be made or written to.
   static absl::StatusOr<std::unique_ptr<DiskCache>> Open(RangeCacheOptions options);
   /// The same; but if it cannot be opened, logs a warning that names it and returns null.
   static std::unique_ptr<DiskCache> OpenOrWarn(RangeCacheOptions options);
@@ -32,7 +32,7 @@ class DiskCache final : public RangeCache {
       : RangeCache(std::move(parts)), folder_(FolderIn(options.folder)), free_share_(options.free_share) {}
   OpenedFile OpenFile(const std::string& name) override;
   OpenedFile OpenOrMakeFile(const Kept& kept, const CacheFile::First* first, bool* made) override;
-  void ForEachName(absl::FunctionRef<void(const std::string& name)> each) override;
+  void ForEachName(CacheFileVisitor each) override;
   uint64_t Lacking(uint64_t bytes) override;
   std::optional<double> FreeBytes() const;
 

@@ -1,75 +1,22 @@
 #include "cache/disk_cache.h"
 
-#include <fcntl.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include "base/crypto.h"
 #include "base/rng.h"
-#include "store/testing/temp_folder.h"
+#include "cache/cache_tools.h"
+#include "cache/testing/disk_cache_fixture.h"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string RandomBytes(size_t size, uint64_t seed) {
-  Rng rng(seed);
-  std::string text(size, '\0');
-  for (char& c : text) c = static_cast<char>(rng.Next());
-  return text;
-}
-
-uint64_t DiskBytesBelow(const std::string& folder) {
-  uint64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    struct stat info {};
-    if (entry.is_regular_file() && stat(entry.path().c_str(), &info) == 0)
-      bytes += static_cast<uint64_t>(info.st_blocks) * 512;
-  }
-  return bytes;
-}
-
-std::vector<std::string> FilesBelow(const std::string& folder) {
-  std::vector<std::string> files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().filename().string().size() == 30) files.push_back(entry.path());
-  }
-  return files;
-}
-
-class DiskCacheTest : public ::testing::Test {
- protected:
-  std::shared_ptr<DiskCache> Open(uint64_t size_bytes = 0) {
-    auto cache = DiskCache::Open({.folder = folder_.path(), .size_bytes = size_bytes, .free_share = 0});
-    EXPECT_TRUE(cache.ok()) << cache.status();
-    return *std::move(cache);
-  }
-  static CacheIdentity Of(int number) { return {"store", "key" + std::to_string(number), "etag"}; }
-
-  // "" if it is not there, or not sound.
-  static std::string Read(DiskCache& cache, const CacheIdentity& identity, ByteRange range,
-                          const std::vector<SpanChecksum>& checksums = {}) {
-    std::string into(range.length, '?');
-    const auto size = cache.Read(identity, range, checksums, AsWritableBytes(into));
-    return size ? into : "";
-  }
-
-  TempFolder folder_;
-  const std::string object_ = RandomBytes(100'000, 1);
-};
 
 TEST_F(DiskCacheTest, KeepsRangesAcrossProcessesLives) {
   for (int round = 0; round < 2; ++round) {
@@ -211,7 +158,7 @@ TEST_F(DiskCacheTest, WhateverAFileHasNoWrongByteIsRead) {
   }
 }
 
-// Of a plan: what is needed first stays, and what comes later than all that is there is not written.
+// With a plan, what is needed first stays, and what comes later than all that is there is not written.
 TEST_F(DiskCacheTest, StaysWithinItsBoundAndKeepsWhatIsNeededFirst) {
   constexpr uint64_t kBound = 1 << 20;
   constexpr uint32_t kJob = 9;
@@ -258,7 +205,7 @@ TEST_F(DiskCacheTest, WhatIsPinnedStays) {
   for (int i = 100; i < 104; ++i) EXPECT_TRUE(is_there(i)) << "whoever else reads it";
   EXPECT_TRUE(is_there(239));
   EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
-  // Of too much, what was pinned first; and not more than the bound.
+  // If too much is pinned, what was pinned first stays; and not more than the bound.
   for (int i = 300; i < 320; ++i) keep(i, 1, true);
   for (int i = 100; i < 104; ++i) EXPECT_TRUE(is_there(i));
   EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
@@ -267,7 +214,7 @@ TEST_F(DiskCacheTest, WhatIsPinnedStays) {
   EXPECT_LE(DiskBytesBelow(folder_.path()), kBound / 4 + 16384);
 }
 
-// What a run has left that is over goes before what the living one has.
+// Ranges of a run that is over go before what the living one has.
 TEST_F(DiskCacheTest, WhatNobodyReadsMakesRoom) {
   constexpr uint64_t kBound = 1 << 20;
   constexpr uint32_t kJob = 9;
@@ -298,12 +245,13 @@ TEST_F(DiskCacheTest, ASmallerBoundRemovesWhatIsTooMuch) {
   const auto cache = Open(1 << 20);
   cache->Flush();
   EXPECT_LE(DiskBytesBelow(folder_.path()), (uint64_t{1} << 20) + 16384);
-  EXPECT_GE(FilesBelow(folder_.path()).size(), 8u);
+  EXPECT_GE(SummarizeCache(folder_.path(), {})->objects, 8u);
 }
 
 TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
   constexpr uint64_t kBound = 1 << 20;
-  { Open(kBound)->Keep(Of(1), object_.size(), 0, AsBytes(object_)); }
+  // A part of an object has a file of its own.
+  { Open(kBound)->Keep(Of(1), object_.size() + 1, 0, AsBytes(object_)); }
   const std::string own = FilesBelow(folder_.path()).at(0);
   const fs::path root = folder_ / "millrace-cache-1";
   const std::vector<fs::path> foreign = {folder_ / "mine", root / "mine", fs::path(own).parent_path() / "mine",
@@ -315,7 +263,7 @@ TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
   const auto entry = cache->Join("store", 7, 1000);
   for (int i = 100; i < 140; ++i) {
     const PlannedRead plan{.job = 7, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, 200 - uint64_t(i)}}};
-    cache->Keep(Of(i), object_.size(), 0, AsBytes(object_), &plan);
+    cache->Keep(Of(i), object_.size() + 1, 0, AsBytes(object_), &plan);
   }
   cache->Flush();
   EXPECT_FALSE(fs::exists(own)) << "it made room";
@@ -381,7 +329,7 @@ TEST_F(DiskCacheTest, FilesOfOlderVersionsStayWhileOthersUseThem) {
   EXPECT_TRUE(fs::exists(old));
 }
 
-// What is removed since it is damaged is not counted any longer.
+// Damaged ranges that are removed are not counted any longer.
 TEST_F(DiskCacheTest, WhatIsDamagedTakesNoRoom) {
   const auto cache = Open();
   cache->Keep(Of(1), object_.size(), 0, AsBytes(object_));
@@ -408,7 +356,7 @@ TEST_F(DiskCacheTest, AFileThatIsNotSoundTakesNoRoomOnceItIsFound) {
   EXPECT_EQ(*cache->disk_bytes(), 0u);
 }
 
-// Each read tells when its range is used next, whatever was told before: that was of long runs a little too late.
+// Each read says when its range is used next, whatever was said before: in long runs, that was a little too late.
 TEST_F(DiskCacheTest, TheLastReadTellsWhenARangeIsUsedNext) {
   const auto cache = Open();
   PlannedRead plan{.job = 9, .use = 50, .period = 1000, .spans = {{{0, 10'000}, 100, 100}}};
@@ -420,7 +368,7 @@ TEST_F(DiskCacheTest, TheLastReadTellsWhenARangeIsUsedNext) {
   plan.spans = {{{0, 10'000}, 1500, 1500}};
   cache->Touch(Of(1), {0, 10'000}, &plan);
   EXPECT_EQ(next_use(), (UseHints{9, 1500}));
-  // Of a part of it.
+  // A part of it is read.
   plan.use = 1500;
   plan.spans = {{{0, 5000}, 2500, 1600}};
   cache->Touch(Of(1), {0, 5000}, &plan);
@@ -431,150 +379,6 @@ TEST_F(DiskCacheTest, TheLastReadTellsWhenARangeIsUsedNext) {
   plan.spans = {{{0, 10'000}, 2500, 2500}};
   cache->Touch(Of(1), {0, 10'000}, &plan);
   EXPECT_EQ(next_use(), (UseHints{9, 1600}));
-}
-
-TEST_F(DiskCacheTest, AFolderThatCannotBeMadeIsAnError) {
-  std::ofstream(folder_ / "file") << "x";
-  EXPECT_FALSE(DiskCache::Open({.folder = folder_ / "file"}).ok());
-  EXPECT_EQ(DiskCache::OpenOrWarn({.folder = folder_ / "file"}), nullptr);
-  EXPECT_TRUE(absl::IsInvalidArgument(DiskCache::Open({}).status()));
-}
-
-TEST_F(DiskCacheTest, AFileSystemWithoutRoomIsLeftAlone) {
-  auto cache = DiskCache::Open({.folder = folder_.path(), .free_share = 1.0});
-  ASSERT_TRUE(cache.ok());
-  (*cache)->Keep(Of(1), object_.size(), 0, AsBytes(object_));
-  (*cache)->Flush();
-  EXPECT_EQ(FilesBelow(folder_.path()).size(), 0u);
-}
-
-TEST_F(DiskCacheTest, ACacheThatIsClearedMeanwhileGoesOn) {
-  const auto cache = Open();
-  cache->Keep(Of(1), object_.size(), 0, AsBytes(object_));
-  cache->Keep(Of(3), object_.size(), 0, AsBytes(object_).first(10'000));
-  cache->Flush();
-  fs::remove_all(folder_ / "millrace-cache-1");
-  EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), object_) << "what is open stays until it is closed";
-  cache->Keep(Of(2), object_.size(), 0, AsBytes(object_));
-  cache->Flush();
-  EXPECT_EQ(Read(*cache, Of(2), {0, object_.size()}), object_);
-  // The count is of what is there now, and one for all.
-  cache->Keep(Of(3), object_.size(), 50'000, AsBytes(object_).subspan(50'000, 10'000));
-  cache->Flush();
-  const auto other = Open();
-  EXPECT_EQ(*cache->disk_bytes(), *other->disk_bytes());
-  EXPECT_LE(*other->disk_bytes(), DiskBytesBelow(folder_.path()) + 2 * kFileMarginBytes);
-  EXPECT_EQ(Read(*other, Of(2), {0, object_.size()}), object_);
-  EXPECT_EQ(Read(*other, Of(3), {50'000, 10'000}), object_.substr(50'000, 10'000)) << "in a file that is there";
-}
-
-// A job that begins in the new folder is not taken for one that has ended.
-TEST_F(DiskCacheTest, JobsKnowOfEachOtherWhenTheFolderWasRemoved) {
-  constexpr uint64_t kBound = 1 << 20;
-  const auto plan = [&](uint32_t job, uint64_t next) {
-    return PlannedRead{.job = job, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, next}}};
-  };
-  const auto old = Open(kBound);
-  const auto of_old = old->Join("another store", 9, 1000);
-  old->Flush();
-  fs::remove_all(folder_ / "millrace-cache-1");
-  const auto late = Open(kBound);
-  const auto of_late = late->Join("store", 10, 1000);
-  const PlannedRead soon = plan(10, 1);
-  late->Keep(Of(1), object_.size(), 0, AsBytes(object_), &soon);
-  late->Flush();
-  for (int i = 100; i < 140; ++i) {
-    const PlannedRead sooner = plan(9, 500 - static_cast<uint64_t>(i));
-    const CacheIdentity other{"another store", "key" + std::to_string(i), "etag"};
-    old->Keep(other, object_.size(), 0, AsBytes(object_), &sooner);
-  }
-  old->Flush();
-  EXPECT_GT(old->counts().written_bytes, 10 * object_.size());
-  EXPECT_EQ(Read(*late, Of(1), {0, object_.size()}), object_) << "it has less than its part";
-}
-
-// The program has too many files open: what cannot be looked up is not there, and it passes.
-TEST_F(DiskCacheTest, TooManyOpenFilesDoNotEndIt) {
-  { Open()->Keep(Of(1), object_.size(), 0, AsBytes(object_)); }
-  const auto cache = Open();
-  cache->Flush();
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int free = UniqueFd(open("/", O_RDONLY | O_CLOEXEC)).get();
-  const rlimit none{static_cast<rlim_t>(free), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const std::string read = Read(*cache, Of(1), {0, object_.size()});
-  cache->Keep(Of(2), object_.size(), 0, AsBytes(object_));
-  cache->Flush();
-  const std::string kept = Read(*cache, Of(2), {0, object_.size()});
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_EQ(read, "");
-  EXPECT_EQ(kept, "");
-  EXPECT_TRUE(cache->keeps());
-  EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), object_);
-  cache->Keep(Of(2), object_.size(), 0, AsBytes(object_));
-  cache->Flush();
-  EXPECT_EQ(Read(*cache, Of(2), {0, object_.size()}), object_);
-}
-
-// Such as a volume of a scanner: more than may wait for the disk.
-TEST_F(DiskCacheTest, RangesOfAnyLengthAreKept) {
-  const auto cache = Open();
-  std::string large(size_t{70} << 20, 'x');
-  for (size_t at = 0; at < large.size(); at += 100'003) large[at] = static_cast<char>(at % 251);
-  cache->Keep(Of(1), large.size(), 0, AsBytes(large));
-  cache->Flush();
-  EXPECT_TRUE(Read(*cache, Of(1), {0, large.size()}) == large);
-  EXPECT_EQ(cache->counts().dropped_bytes, 0u);
-}
-
-// What a process that is killed has written counts whole, or not at all, and the next one finds the right bytes.
-TEST_F(DiskCacheTest, KillsLeaveNoWrongByte) {
-  constexpr uint64_t kBound = 4 << 20;
-  const auto range_of = [](uint64_t seed, uint64_t size) {
-    Rng rng(seed);
-    const uint64_t offset = rng.Next() % size;
-    return ByteRange{offset, 1 + rng.Next() % std::min<uint64_t>(20'000, size - offset)};
-  };
-  for (uint64_t round = 0; round < 20; ++round) {
-    std::vector<pid_t> writers;
-    for (uint64_t writer = 0; writer < 2; ++writer) {
-      const pid_t pid = fork();
-      if (pid == 0) {
-        const auto cache = DiskCache::Open({.folder = folder_.path(), .size_bytes = kBound, .free_share = 0});
-        if (!cache.ok()) _exit(1);
-        for (uint64_t i = 0;; ++i) {
-          const ByteRange range = range_of(round * 1'000'000 + writer * 500'000 + i, object_.size());
-          (*cache)->Keep(Of(static_cast<int>(i % 5)), object_.size(), range.offset,
-                         AsBytes(object_).subspan(range.offset, range.length));
-        }
-      }
-      writers.push_back(pid);
-    }
-    // Until something was written in this round, so that the kill hits the work.
-    const uint64_t before = DiskBytesBelow(folder_.path());
-    for (int i = 0; i < 2000 && DiskBytesBelow(folder_.path()) == before && round == 0; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::this_thread::sleep_for(std::chrono::microseconds(Rng(round).Next() % 20'000));
-    for (const pid_t pid : writers) {
-      kill(pid, SIGKILL);
-      int status = 0;
-      ASSERT_EQ(waitpid(pid, &status, 0), pid);
-      EXPECT_TRUE(WIFSIGNALED(status));
-    }
-    const auto cache = Open(kBound);
-    EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
-    for (int i = 0; i < 5; ++i) {
-      for (uint64_t seed = 0; seed < 200; ++seed) {
-        const ByteRange range = range_of(round * 1'000'000 + seed, object_.size());
-        const std::string wanted = object_.substr(range.offset, range.length);
-        const std::string got = Read(*cache, Of(i), range, {{range, Crc32c(AsBytes(wanted))}});
-        EXPECT_TRUE(got.empty() || got == wanted);
-        const std::string unchecked = Read(*cache, Of(i), range);
-        EXPECT_TRUE(unchecked.empty() || unchecked == wanted);
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,18 +22,22 @@
 #include "cache/cache_format.h"
 #include "cache/room_maker.h"
 #include "cache/shared_file.h"
+#include "cache/span_reader.h"
 
 namespace millrace {
 
 namespace {
 
 constexpr uint64_t kFilesOfStep = 1024;
+constexpr uint64_t kRecordsRead = 2048;
 
 // Where in the file the number is, and how far a process is that counts: 0 if the number is that of a whole count.
 constexpr off_t kNumberAt = 0;
 constexpr off_t kProgressAt = 8;
 // The version of the files that were counted last.
 constexpr off_t kVersionAt = 16;
+// One more than the number of bits that the number of slabs has; 0: nobody has said.
+constexpr off_t kSlabBitsAt = 24;
 
 // The leftovers of killed writers are removed first. `tell`, called again and again, shows others that it makes
 // progress.
@@ -50,9 +55,9 @@ uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t f
       struct stat info {};
       if (++files % kFilesOfStep == 0) tell(files);
       if (!cache_format::IsFileName(name, file->path().filename().native())) continue;
-      if (lstat(file->path().c_str(), &info) == 0) {
-        bytes += static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
-      }
+      if (lstat(file->path().c_str(), &info) != 0) continue;
+      bytes += CountedBytes(file->path(), info);
+      if (static_cast<uint64_t>(info.st_size) > cache_format::kSlabBytes) tell(files);  // its records were read
     }
   }
   return bytes;
@@ -77,7 +82,7 @@ absl::Status Store(int fd, uint64_t value, off_t at = kNumberAt) {
 void DropOtherVersions(const std::string& folder, absl::FunctionRef<void(uint64_t files)> tell) {
   uint64_t files = 0;
   uint64_t dropped = 0;
-  ForEachCacheFile(folder, [&](const std::string& name) {
+  ForEachCacheFile(folder, [&](const std::string& name, uint64_t /*slab_records*/) {
     if (++files % kFilesOfStep == 0) tell(files);
     const std::string path = folder + "/" + name;
     if (absl::IsDataLoss(CacheFile::Open(path).status()) && UnlinkUnused(path)) ++dropped;
@@ -89,25 +94,64 @@ void DropOtherVersions(const std::string& folder, absl::FunctionRef<void(uint64_
 }
 
 // A process that is killed meanwhile leaves a progress, so that the number is not taken for the count.
-absl::Status CountAgain(const std::string& folder, int fd) {
+absl::Status CountAgain(const std::string& folder, int fd, std::optional<int> least_slab_bits) {
   RETURN_IF_ERROR(Store(fd, 1, kProgressAt));
   const auto tell = [&](uint64_t files) { Store(fd, files, kProgressAt).IgnoreError(); };
   if (Load(fd, kVersionAt) != cache_format::kVersion) DropOtherVersions(folder, tell);
   RETURN_IF_ERROR(Store(fd, CountBytes(folder, tell)));
   RETURN_IF_ERROR(Store(fd, cache_format::kVersion, kVersionAt));
+  // The objects in fewer slabs are not found any more, and make room in time.
+  const uint64_t least = least_slab_bits ? static_cast<uint64_t>(*least_slab_bits) + 1 : 0;
+  if (Load(fd, kSlabBitsAt) < least) RETURN_IF_ERROR(Store(fd, least, kSlabBitsAt));
   return Store(fd, 0, kProgressAt);
+}
+
+// A slab keeps free records for the objects that come: they have no margin.
+uint64_t MarginsOfRecords(int fd, uint64_t records, const std::string& path) {
+  using namespace cache_format;
+  const uint64_t begin = RecordsAt(kSlabBytes);
+  uint64_t margins = 0;
+  std::string bytes;
+  for (uint64_t first = 0; first < records; first += kRecordsRead) {
+    const off_t data = lseek(fd, static_cast<off_t>(begin + first * kRecordBytes), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) break;  // the rest is a hole
+    if (data > 0) first = std::max(first, (static_cast<uint64_t>(data) - begin) / kRecordBytes);
+    const uint64_t count = std::min(records - std::min(records, first), kRecordsRead);
+    bytes.resize(count * kRecordBytes);
+    if (!ReadAt(fd, begin + first * kRecordBytes, AsWritableBytes(bytes), path).ok()) break;
+    for (uint64_t i = 0; i < count; ++i) {
+      const ByteSpan record = AsBytes(bytes).subspan(i * kRecordBytes, kRecordBytes);
+      const std::optional<CachedSpan> span = DecodeRecord(record, kSlabBytes, /*in_slab=*/true);
+      if (span) margins += SlabMarginBytes(span->range.length);
+    }
+  }
+  return margins;
 }
 
 }  // namespace
 
-absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono::milliseconds patience) {
+uint64_t CountedBytes(const std::string& path, const struct stat& info) {
+  const uint64_t counted = static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
+  const auto size = static_cast<uint64_t>(info.st_size);
+  const uint64_t records_at = cache_format::RecordsAt(cache_format::kSlabBytes);
+  if (size <= records_at) return counted;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  std::string head(cache_format::kHeadBytes, '\0');
+  if (!fd || !ReadAt(fd.get(), 0, AsWritableBytes(head), path).ok()) return counted;
+  const absl::StatusOr<CacheHead> found = cache_format::DecodeHead(AsBytes(head));
+  if (!found.ok() || !cache_format::IsSlab(found->identity)) return counted;  // a very large object
+  return counted + MarginsOfRecords(fd.get(), (size - records_at) / cache_format::kRecordBytes, path);
+}
+
+absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono::milliseconds patience,
+                                          std::optional<int> least_slab_bits) {
   const std::string lock_path = folder + "/lock";
   const std::string number_path = folder + "/usage";
   ASSIGN_OR_RETURN(UniqueFd lock, OpenShared(lock_path));
   ASSIGN_OR_RETURN(UniqueFd number, OpenShared(number_path));
   absl::Status counted;
   const auto count_or_share = [&] {
-    if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) counted = CountAgain(folder, number.get());
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) counted = CountAgain(folder, number.get(), least_slab_bits);
     if (!counted.ok()) return 0;
     if (flock(lock.get(), LOCK_SH | LOCK_NB) != 0) return -1;
     if (LoadProgress(number.get()) == 0) return 0;
@@ -130,7 +174,7 @@ absl::StatusOr<DiskUsage> DiskUsage::MakeAgain() const {
   return Open(folder_, patience_);
 }
 
-// What was counted in a folder that is gone says nothing of the new one.
+// The count of a folder that is gone says nothing of the new one.
 absl::Status DiskUsage::LockNumber() {
   for (;;) {
     RETURN_IF_ERROR(LockInTime(folder_ + "/usage", patience_, [&] { return flock(number_.get(), LOCK_EX | LOCK_NB); }));
@@ -143,6 +187,8 @@ absl::Status DiskUsage::LockNumber() {
     }
     lock_ = std::move(again->lock_);
     number_ = std::move(again->number_);
+    // Who comes next finds the number of slabs that this process has. (The file is locked by the next round.)
+    if (slabs_ > 0 && Load(number_.get(), kSlabBitsAt) == 0) RETURN_IF_ERROR(Store(number_.get(), slabs_, kSlabBitsAt));
   }
 }
 
@@ -179,6 +225,23 @@ absl::StatusOr<bool> DiskUsage::Take(uint64_t bytes, uint64_t limit) {
 absl::Status DiskUsage::GiveBack(uint64_t bytes) {
   bool ignored = false;
   return Change(0, bytes, UINT64_MAX, &ignored).status();
+}
+
+// A folder that is made again may get another number from a newcomer: then some of what is there is not found, and
+// makes room in time.
+absl::StatusOr<int> DiskUsage::AgreeOnSlabs(int wanted_bits, int most_bits) {
+  const std::lock_guard held(mutex_);
+  RETURN_IF_ERROR(LockNumber());
+  uint64_t known = Load(number_.get(), kSlabBitsAt);
+  absl::Status stored;
+  if (known == 0 || known > static_cast<uint64_t>(most_bits) + 1) {
+    known = static_cast<uint64_t>(wanted_bits) + 1;
+    stored = Store(number_.get(), known, kSlabBitsAt);
+  }
+  flock(number_.get(), LOCK_UN);
+  RETURN_IF_ERROR(stored);
+  slabs_ = known;
+  return static_cast<int>(known - 1);
 }
 
 absl::StatusOr<uint64_t> DiskUsage::bytes() {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sys/stat.h>
+
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -11,32 +14,45 @@
 
 namespace millrace {
 
-/// What stat() counts the disk space of a file in.
+/// The unit in which stat() counts the disk space of a file.
 inline constexpr uint64_t kStatBlockBytes = 512;
 /// Counted for each file beside its blocks: for what the file system may come to note of its holes.
 inline constexpr uint64_t kFileMarginBytes = 4096;
+/// The same for each range of a slab, of so many bytes: its blocks come and go by themselves, and the file system notes
+/// where they are. A short range shares nearly all of them with its neighbors.
+constexpr uint64_t SlabMarginBytes(uint64_t length) {
+  return length < 6144 ? 16 : 96;
+}
+/// Bytes of the disk that a file of the cache takes, with what is counted beside its blocks. Reads its head and records
+/// if it may be a slab.
+uint64_t CountedBytes(const std::string& path, const struct stat& info);
 
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
 /// never too small but for what a user does by hand, and too large only until a process is alone with the cache and
-/// counts again. If the folder is removed meanwhile, it is made and counted again. Of a cache in memory it is a number
+/// counts again. If the folder is removed meanwhile, it is made and counted again. For a cache in memory it is a number
 /// of this process. Thread-safe; blocking: up to `patience` for another process that holds a lock. If that has been in
 /// vain, all calls fail from then on.
 class DiskUsage {
  public:
-  /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts.
-  static absl::StatusOr<DiskUsage> Open(const std::string& folder, std::chrono::milliseconds patience = kLockPatience);
+  /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts. Alone,
+  /// it also raises the number of slabs that users have agreed on to 2^`least_slab_bits`.
+  static absl::StatusOr<DiskUsage> Open(const std::string& folder, std::chrono::milliseconds patience = kLockPatience,
+                                        std::optional<int> least_slab_bits = std::nullopt);
   static DiskUsage OfMemory() { return {"", UniqueFd(-1), UniqueFd(-1), kLockPatience}; }
   DiskUsage(DiskUsage&& other) noexcept
       : folder_(std::move(other.folder_)),
         lock_(std::move(other.lock_)),
         number_(std::move(other.number_)),
         patience_(other.patience_),
-        bytes_(other.bytes_) {}
+        bytes_(other.bytes_),
+        slabs_(other.slabs_) {}
 
   /// Takes bytes, unless there would be more than `limit`: then false, and nothing is taken.
   absl::StatusOr<bool> Take(uint64_t bytes, uint64_t limit);
   absl::Status GiveBack(uint64_t bytes);
   absl::StatusOr<uint64_t> bytes();
+  /// How many slabs all users of the folder have, as a power of two: what the first one wanted, or one that was alone.
+  absl::StatusOr<int> AgreeOnSlabs(int wanted_bits, int most_bits);
 
  private:
   DiskUsage(std::string folder, UniqueFd lock, UniqueFd number, std::chrono::milliseconds patience)
@@ -51,6 +67,7 @@ class DiskUsage {
   std::chrono::milliseconds patience_;
   absl::Status failed_;  // another process held the number for too long
   uint64_t bytes_ = 0;
+  uint64_t slabs_ = 0;  // one more than the bits of their number; 0: not agreed on
   std::mutex mutex_;
 };
 

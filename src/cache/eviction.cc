@@ -10,7 +10,8 @@ namespace {
 constexpr uint64_t kReadsMask = 3;
 constexpr uint64_t kProvenBit = 4;
 constexpr int kStampShift = 3;
-// Of the bytes of ranges without a plan: what has not been read again may take so much before what has.
+// The share of the bytes of ranges without a plan: ranges that were not read again may take so much before those that
+// were.
 constexpr double kUnprovenShare = 0.1;
 // Forgets what was seen long ago: the sums are halved after so many candidates.
 constexpr int kSeenAtOnce = 512;
@@ -70,7 +71,7 @@ uint64_t EvictionPolicy::Distance(const UseHints& hints, const JobClock& job) co
   // A position that has passed without the read: it will not come before the next epoch.
   if (hints.next_use < job.clock) return job.period;
   const uint64_t distance = hints.next_use - job.clock;
-  // Of another run of the same plan, which was further: some time in this epoch.
+  // It is of another run of the same plan, which was further: some time in this epoch.
   return distance > 2 * job.period ? job.period / 2 : distance;
 }
 
@@ -110,7 +111,7 @@ EvictionPolicy::Choice EvictionPolicy::ChoosePlanned(std::span<const Candidate> 
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& candidate = candidates[i];
     const bool own = candidate.hints.job == job.job;
-    // Of a plan that is not at work any more, but of an object that this one reads: some time in this epoch.
+    // Its plan is not at work any more, but this one reads its object: some time in this epoch.
     const bool is_free = candidate.hints.job != UseHints::kPinned && Find(candidate.hints.job) == nullptr;
     const bool adopted = !own && candidate.known && is_free;
     if (!own && !adopted) continue;
@@ -132,7 +133,7 @@ EvictionPolicy::Choice EvictionPolicy::Choose(std::span<const Candidate> candida
   const JobClock* const own = Find(incoming.job);
   const bool unplanned = own == nullptr || own->job == UseHints::kUnplanned;
   const bool useless = !unplanned && incoming.next_use >= UseHints::kNever;
-  // What nobody that is alive has written or reads.
+  // First go ranges that nobody that is alive has written or reads.
   for (size_t i = 0; i < candidates.size() && !useless; ++i) {
     if (candidates[i].hints.job == UseHints::kPinned || Find(candidates[i].hints.job) != nullptr) continue;
     if (unplanned || !candidates[i].known) return {Choice::What::kEvict, i};

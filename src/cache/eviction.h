@@ -30,16 +30,17 @@ struct UnplannedUse {
 
 /// Decides what makes room, among candidates that were drawn at random. Pure; not thread-safe.
 ///
-/// Of a plan, the range whose next use is farthest goes first, as L. Belady's optimum has it (A study of replacement
-/// algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966); and what would itself be the farthest
-/// is not written at all. Without a plan it is much as S3-FIFO has it (J. Yang et al., FIFO queues are all you need for
-/// cache eviction, SOSP 2023): what was written and not read again goes first, then the oldest of the others; what was
-/// read since is spared once. Then nothing is written: so a scan, or a loop longer than the cache, which
-/// would push out everything by FIFO, leaves what is there (see M. Qureshi et al., Adaptive insertion policies, ISCA
-/// 2007).
+/// With a plan, the range whose next use is farthest goes first, as L. Belady's optimum has it (A study of replacement
+/// algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966). A range that would itself be the
+/// farthest is not written at all.
 ///
-/// Jobs that are alive share: none is made to give up ranges to another while it has less than an equal part. What is
-/// pinned makes room for nothing, and takes it from all others.
+/// Without a plan, the order is much as S3-FIFO has it (J. Yang et al., FIFO queues are all you need for cache
+/// eviction, SOSP 2023). A range that was written and not read again goes first, then the oldest of the others. A range
+/// that was read since is spared once, and then nothing is written. So a scan, or a loop longer than the cache, leaves
+/// what is there, and FIFO would push out everything (see M. Qureshi et al., Adaptive insertion policies, ISCA 2007).
+///
+/// Jobs that are alive share: none is made to give up ranges to another while it has less than an equal part. A pinned
+/// range makes room for nothing, and takes it from all others.
 class EvictionPolicy {
  public:
   struct Candidate {
@@ -58,7 +59,7 @@ class EvictionPolicy {
   /// Each candidate when it is drawn: tells the shares of the jobs.
   void Saw(const UseHints& hints, uint64_t bytes);
 
-  /// What to do for a range with these hints. kSpare: the candidate gets Spared() and stays, and the range is not
+  /// Chooses for a range with these hints. kSpare: the candidate gets Spared() and stays, and the range is not
   /// written. kReject: it is not written.
   Choice Choose(std::span<const Candidate> candidates, const UseHints& incoming) const;
 
@@ -67,7 +68,7 @@ class EvictionPolicy {
 
   /// How far its next use is, in positions, for a job that is alive. Greater goes first.
   uint64_t Distance(const UseHints& hints, const JobClock& job) const;
-  /// Whether candidate `a` goes before `b` when both are of the same job, or of none.
+  /// True if candidate `a` goes before `b` when both are of the same job, or of none.
   bool Before(const UseHints& a, const UseHints& b) const;
   const JobClock* Find(uint32_t job) const;
 

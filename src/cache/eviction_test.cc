@@ -50,7 +50,7 @@ TEST(Eviction, OfDeadRunsGoesFirstWhatNobodyReads) {
   const std::vector<EvictionPolicy::Candidate> there = {Planned(1499), foreign};
   EXPECT_EQ(policy.Choose(there, {kJob, 1498}).index, 1u);
   EXPECT_EQ(policy.Choose(there, {kJob, UseHints::kNever}).what, What::kReject) << "for nothing";
-  // Of an object that this job reads: some time in this epoch.
+  // This job reads the object: some time in this epoch.
   const std::vector<EvictionPolicy::Candidate> known = {Planned(1499), Planned(1, 99)};
   EXPECT_EQ(policy.Choose(known, {kJob, 1100}).index, 0u);
   EXPECT_EQ(policy.Choose({&known[1], 1}, {kJob, 1100}).what, What::kEvict);

@@ -61,7 +61,7 @@ std::shared_ptr<FetchClaims::Claim> FetchClaims::Take(const std::string& file, B
   const ByteRange cells = CellsOf(file, range);
   const std::lock_guard lock(mutex_);
   if (fd_ && OpenAgainIfGone(path_, &fd_)) {
-    // What others have claimed meanwhile is fetched twice.
+    // Ranges that others have claimed meanwhile are fetched twice.
     for (const ByteRange& own : own_) Lock(fd_.get(), own, F_WRLCK);
   }
   for (const ByteRange& own : own_) {

@@ -34,7 +34,7 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kPieceSize = 5000;
 constexpr uint64_t kManyPages = 256;
 
-// What a child process has found; else the number of the check that failed.
+// The finding of a child process; else the number of the check that failed.
 enum Found : int { kAllFits = 100, kWritingEnded = 101, kCouldNotOpen = 102 };
 
 /// In a child process: a disk that nobody else sees. If this machine lets nobody mount one, no file grows beyond so
@@ -104,7 +104,7 @@ class FullDiskTest : public ::testing::Test {
   }
   int pieces() const { return static_cast<int>(2 * object_.size() / kPieceSize); }
 
-  /// Of the files of the cache, and whether a file lies there that is being written.
+  /// The files of the cache, and whether a file lies there that is being written.
   struct OnDisk {
     uint64_t files = 0;
     uint64_t bytes = 0;
@@ -134,7 +134,7 @@ class FullDiskTest : public ::testing::Test {
       if (there < 0) return 1;
       found = (*cache)->keeps() ? kAllFits : kWritingEnded;
       if ((found == kAllFits) != (there == pieces())) return 2;
-      // What was taken for what could not be written is given back.
+      // Room that was taken for what could not be written is given back.
       const OnDisk now = LookAtDisk();
       const absl::StatusOr<uint64_t> counted = (*cache)->disk_bytes();
       if (!counted.ok()) return 11;
@@ -145,7 +145,7 @@ class FullDiskTest : public ::testing::Test {
     } else if (!absl::IsResourceExhausted(cache.status())) {
       return 5;
     }
-    // Once there is room again, the next process goes on with what is there.
+    // Once there is room again, the next process continues with what is there.
     if (!disk.Grow(kManyPages)) return 6;
     const auto again = Open();
     if (!again.ok()) return 7;

@@ -18,7 +18,7 @@ namespace {
 // An entry: u32 job, u32 0, u64 clock, u64 period, u64 0.
 constexpr uint64_t kClockAt = 8;
 constexpr uint64_t kPeriodAt = 16;
-// The clock is told when it has gone on by this part of an epoch.
+// The clock is written when it has advanced by this part of an epoch.
 constexpr uint64_t kTellsOfEpoch = 4096;
 
 struct flock EntryLock(uint64_t number) {
@@ -60,7 +60,7 @@ JobEntry::~JobEntry() {
   Store(0, 0);  // of what is not at its path any more, in vain
 }
 
-// What cannot be written is not known to others: hints only.
+// If it cannot be written, others do not know it: these are hints only.
 void JobEntry::Store(uint32_t job, uint64_t clock) const {
   std::string bytes;
   AppendLe(bytes, job);

@@ -10,6 +10,7 @@
 
 #include "base/errno_status.h"
 #include "base/size.h"
+#include "cache/span_reader.h"
 
 namespace millrace {
 
@@ -19,6 +20,8 @@ namespace {
 constexpr uint64_t kPageBytes = 4096;
 // The system can address so much in a file.
 constexpr uint64_t kMaxStretched = uint64_t{1} << 62;
+// Times the bytes of a slab.
+constexpr uint64_t kStretchOfSlab = 4;
 // MFD_NOEXEC_SEAL of Linux 6.3, which older headers lack. Systems may refuse files that do not say it.
 constexpr unsigned kNeverExecuted = 0x0008U;
 
@@ -49,10 +52,10 @@ absl::StatusOr<std::unique_ptr<MemoryCache>> MemoryCache::Open(MemoryBudget& bud
   const uint64_t bytes = MemoryFor(size_bytes);
   Reservation reserved = budget.TryReserve(bytes);
   if (!reserved) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "a cache of {} in memory (with what waits to be written, {}) does not fit into the process's budget of {}, of "
-        "which {} are taken; choose a smaller one, or raise the budget",
-        FormatSize(size_bytes), FormatSize(bytes), FormatSize(budget.limit()), FormatSize(budget.used())));
+    return absl::ResourceExhaustedError(
+        fmt::format("a cache of {} in memory ({} with what waits) does not fit into the process's budget of {}, of "
+                    "which {} are taken; choose a smaller one, or raise the budget",
+                    FormatSize(size_bytes), FormatSize(bytes), FormatSize(budget.limit()), FormatSize(budget.used())));
   }
   ASSIGN_OR_RETURN(UniqueFd memory, MakeMemoryFile("millrace-cache"));
   ASSIGN_OR_RETURN(UniqueFd jobs, MakeMemoryFile("millrace-cache-jobs"));
@@ -65,7 +68,8 @@ absl::StatusOr<std::unique_ptr<MemoryCache>> MemoryCache::Open(MemoryBudget& bud
               .jobs = std::move(jobs),
               .budget = &budget,
               .reserved = std::move(reserved),
-              .tenant = std::move(tenant)};
+              .tenant = std::move(tenant),
+              .slab_bits = SlabBitsFor(size_bytes)};
   return std::unique_ptr<MemoryCache>(new MemoryCache(std::move(parts), std::move(memory)));
 }
 
@@ -74,18 +78,29 @@ MemoryCache::~MemoryCache() {
   (void)!ftruncate(memory_.get(), 0);
 }
 
+// A slab's stretch has room for the places that are free between others, and no more: the limit of the file size
+// (ulimit -f) counts what is stretched.
+uint64_t MemoryCache::StretchFor(const Kept& kept) {
+  if (!cache_format::IsSlab(kept.identity)) return kept.object_bytes;
+  const uint64_t of_slab = capacity_bytes() >> SlabBitsFor(capacity_bytes());
+  const uint64_t stretch = std::min(cache_format::kSlabBytes / kStretchOfSlab, of_slab) * kStretchOfSlab;
+  return std::max(stretch, cache_format::kMaxSlabSpanBytes);
+}
+
 // All files are open, so that this one is new. On the writer's thread.
 RangeCache::OpenedFile MemoryCache::OpenOrMakeFile(const Kept& kept, const CacheFile::First* first, bool* made) {
   *made = false;
-  if (kept.object_bytes > kMaxStretched - end_)
+  const uint64_t stretch = StretchFor(kept);
+  const uint64_t most = std::min(kMaxStretched, FileSizeLimit());
+  if (most < end_ || stretch > most - end_)
     return absl::InvalidArgumentError("the cache in memory has no place for more");
-  std::unique_ptr<CacheFile> file = CacheFile::InMemory(memory_.get(), end_, kept.identity, kept.object_bytes);
+  std::unique_ptr<CacheFile> file = CacheFile::InMemory(memory_.get(), end_, kept.identity, stretch);
   if (first != nullptr) {
     const auto taken = [](uint64_t) { return absl::OkStatus(); };
     const auto given_back = [](uint64_t) {};
     RETURN_IF_ERROR(file->Write(first->offset, first->bytes, first->hints, {taken, given_back}));
   }
-  end_ += (kept.object_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  end_ += (stretch + kPageBytes - 1) / kPageBytes * kPageBytes;
   *made = true;
   return file;
 }

@@ -23,6 +23,7 @@ class MemoryCache final : public RangeCache {
 
  private:
   MemoryCache(Parts parts, UniqueFd memory) : RangeCache(std::move(parts)), memory_(std::move(memory)) {}
+  uint64_t StretchFor(const Kept& kept);
   OpenedFile OpenOrMakeFile(const Kept& kept, const CacheFile::First* first, bool* made) override;
 
   const UniqueFd memory_;

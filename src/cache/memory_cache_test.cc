@@ -134,7 +134,7 @@ TEST_F(MemoryCacheTest, HasItsPartOfTheBudget) {
   EXPECT_TRUE(absl::IsResourceExhausted(MemoryCache::Open(budget_, UINT64_MAX).status()));
 }
 
-// What is longer than all that may wait takes the rest of the budget, for as long as it waits, or is not kept.
+// A range that is longer than all that may wait takes the rest of the budget, for as long as it waits, or is not kept.
 TEST_F(MemoryCacheTest, ALongRangeHasItsPartOfTheBudgetToo) {
   constexpr uint64_t kSize = 64 << 10;
   constexpr uint64_t kLong = 1 << 20;
@@ -151,7 +151,7 @@ TEST_F(MemoryCacheTest, ALongRangeHasItsPartOfTheBudgetToo) {
   }
 }
 
-// What is needed first stays, in no more memory than the bound, however often ranges come and go; and none is left.
+// The ranges needed first stay, in no more memory than the bound, however often ranges come and go; and none is left.
 TEST_F(MemoryCacheTest, StaysWithinItsBoundAndGivesAllBack) {
   constexpr uint64_t kBound = 1 << 20;
   const uint64_t before = TakenMemory();
@@ -230,10 +230,10 @@ TEST_F(MemoryCacheTest, AnObjectWithoutAPlaceIsNotKept) {
   };
   EXPECT_FALSE(keeps(1, UINT64_MAX));
   EXPECT_TRUE(keeps(2, (uint64_t{1} << 62) - 2 * 102'400));
-  EXPECT_TRUE(keeps(3, object_.size())) << "the last but one";
+  EXPECT_TRUE(keeps(3, object_.size() + 1)) << "the last but one";
   EXPECT_FALSE(keeps(4, 102'401));
-  EXPECT_TRUE(keeps(5, object_.size())) << "the last one";
-  EXPECT_FALSE(keeps(6, object_.size()));
+  EXPECT_TRUE(keeps(5, object_.size() + 1)) << "the last one";
+  EXPECT_FALSE(keeps(6, object_.size() + 1));
   for (const int number : {2, 3, 5}) EXPECT_TRUE(IsThere(*cache, number)) << "they do not overlap";
 }
 

@@ -7,24 +7,24 @@
 
 namespace millrace {
 
-/// What is known of a range that is kept: who uses it, and when it is used again. Only hints: whatever they say, no
-/// wrong byte is read.
+/// Hints about a range that is kept: who uses it, and when it is used again. Whatever they say, no wrong byte
+/// is read.
 struct UseHints {
   /// No use is known. (The largest number but one, so that sums with it do not wrap.)
   static constexpr uint64_t kNever = uint64_t{1} << 62;
   /// The `job` of reads without a plan, which share one part of a cache.
   static constexpr uint32_t kUnplanned = 1;
-  /// The `job` of what is to stay, whoever reads it.
+  /// The `job` of ranges that stay, by whatever job they are read.
   static constexpr uint32_t kPinned = 2;
 
   /// 0: nobody's. Else the reads of one plan, in any process: their numbers can be compared.
   uint32_t job = 0;
-  /// Of a plan: the position at which a byte of the range is read next. kUnplanned: UnplannedUse.
+  /// With a plan, the position at which a byte of the range is read next. kUnplanned: UnplannedUse.
   uint64_t next_use = kNever;
   friend bool operator==(const UseHints&, const UseHints&) = default;
 };
 
-/// What a plan tells of one read. Positions count on from epoch to epoch, for all ranks together.
+/// One read of a plan. Positions count on from epoch to epoch, for all ranks together.
 struct PlannedRead {
   uint32_t job = 0;     // greater than UseHints::kPinned
   uint64_t use = 0;     // the position that the read is for
@@ -34,15 +34,15 @@ struct PlannedRead {
     ByteRange range;
     /// When a byte of the range is read next, by whatever read.
     uint64_t next_use = UseHints::kNever;
-    /// Likewise of a longer range around it, such as its extent: for a range in the cache that has more than this one.
-    /// At most next_use.
+    /// When a byte of a longer range around it, such as its extent, is read next. It is for a range in the cache that
+    /// has more than this one. At most next_use.
     uint64_t around_use = UseHints::kNever;
     friend bool operator==(const Span&, const Span&) = default;
   };
   std::vector<Span> spans;
   /// Other reads may want parts of the spans before next_use, which does not know of them.
   bool shared = false;
-  /// What is read is to stay in the cache.
+  /// The bytes that are read are to stay in the cache.
   bool pinned = false;
 };
 

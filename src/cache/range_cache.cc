@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -22,12 +23,22 @@ namespace {
 
 constexpr int kReaders = 8;
 constexpr size_t kMostOpenSpans = size_t{2} << 20;
+// About 64 MB. The slabs that this process reads have no such bound: they are in use all the time.
+constexpr size_t kMostForeignSpans = size_t{512} << 10;
 // Removed at a time, so that not each range that is written looks for room.
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
+// In a slab, less is lacking than it seems once a place is free that suits: two blocks of the disk.
+constexpr uint64_t kRoomOfPlaces = 8192;
 constexpr int kWriteAttempts = 3;
 constexpr size_t kMaxTenantBytes = 256;
 constexpr size_t kMaxBadFiles = 16;
+
+std::array<OpenFiles::Bound, OpenFiles::kGroups> BoundsFor(size_t most_files) {
+  if (most_files == SIZE_MAX) return {};  // what is in memory is nowhere else
+  return {OpenFiles::Bound{most_files, kMostOpenSpans}, OpenFiles::Bound{most_files, SIZE_MAX},
+          OpenFiles::Bound{most_files / 4, kMostForeignSpans}};
+}
 
 }  // namespace
 
@@ -42,14 +53,17 @@ absl::Status CheckCacheTenant(std::string_view tenant) {
 RangeCache::RangeCache(Parts parts)
     : parts_(std::move(parts)),
       queued_(parts_.queued_bytes),
-      room_({.list = [this](absl::FunctionRef<void(const std::string&)> each) { ForEachName(each); },
+      open_(BoundsFor(parts_.most_files)),
+      room_({.list = [this](CacheFileVisitor each) { ForEachName(each); },
              .open = [this](const std::string& name) { return FileOf(name, /*is_wanted=*/false); },
+             .opened = [this](const std::string& name) { return open_.Peek(name); },
              .knows =
                  [this](const std::string& store) {
                    const std::lock_guard lock(mutex_);
                    return stores_.contains(store);
                  },
-             .forget = [this](const std::string& name, const std::shared_ptr<CacheFile>& file) { Forget(name, file); },
+             .forget = [this](const std::string& name,
+                              const std::shared_ptr<CacheFile>& file) { open_.Forget(name, file); },
              .give_back = [this](uint64_t bytes) { GiveBack(bytes); },
              .failed = [this](const absl::Status& status) { OnError(status, /*reading=*/false); }}),
       readers_(std::make_unique<ThreadPool>(kReaders, "cache-read")),
@@ -123,14 +137,8 @@ std::unique_ptr<JobEntry> RangeCache::Join(const std::string& store, uint32_t jo
 // Null if it is not there or cannot be read. After an error that does not pass, one that is wanted, and not only to
 // make room, is not opened again.
 std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_wanted) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = by_name_.find(name); found != by_name_.end()) {
-      files_.splice(files_.begin(), files_, found->second);
-      return found->second->file;
-    }
-    if (bad_files_.contains(name)) return nullptr;
-  }
+  if (std::shared_ptr<CacheFile> file = open_.Find(name, is_wanted)) return file;
+  if (IsBad(name)) return nullptr;
   OpenedFile opened = OpenFile(name);
   if (!opened.ok()) {
     const absl::Status& status = opened.status();
@@ -140,7 +148,7 @@ std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_w
     return nullptr;
   }
   std::shared_ptr<CacheFile> file = *std::move(opened);
-  Remember(name, file);
+  open_.Add(name, file, is_wanted);
   return file;
 }
 
@@ -154,37 +162,10 @@ RangeCache::OpenedFile RangeCache::OpenFile(const std::string& /*name*/) {
   return absl::NotFoundError("all files are open");
 }
 
-// Two that open it at once have two of it, of which the first stays.
-void RangeCache::Remember(const std::string& name, std::shared_ptr<CacheFile> file) {
-  std::vector<std::shared_ptr<CacheFile>> closed;  // without the lock
-  const std::lock_guard lock(mutex_);
-  if (by_name_.contains(name)) return;
-  const size_t spans = file->spans() + 1;
-  open_spans_ += spans;
-  files_.push_front({name, std::move(file), spans});
-  by_name_.emplace(name, files_.begin());
-  if (parts_.most_files == SIZE_MAX) return;  // what is in memory is nowhere else
-  while (files_.size() > 1 && (files_.size() > parts_.most_files || open_spans_ > kMostOpenSpans)) {
-    open_spans_ -= files_.back().spans;
-    by_name_.erase(files_.back().name);
-    closed.push_back(std::move(files_.back().file));
-    files_.pop_back();
-  }
-}
-
-// Another one of that name, made since, stays.
-void RangeCache::Forget(const std::string& name, const std::shared_ptr<CacheFile>& file) {
-  const std::lock_guard lock(mutex_);
-  const auto found = by_name_.find(name);
-  if (found == by_name_.end() || found->second->file != file) return;
-  open_spans_ -= found->second->spans;
-  files_.erase(found->second);
-  by_name_.erase(found);
-}
-
-void RangeCache::ForEachName(absl::FunctionRef<void(const std::string& name)> each) {
-  const std::lock_guard lock(mutex_);
-  for (const FileInUse& file : files_) each(file.name);
+void RangeCache::ForEachName(CacheFileVisitor each) {
+  open_.ForEach([&](const std::string& name, const CacheFile& file) {
+    each(name, file.is_slab() ? std::max<uint64_t>(file.spans(), 1) : 0);
+  });
 }
 
 // A file that was not there; `written`: and `first` is in it. Null if it cannot be kept, or if there is no room (any
@@ -214,8 +195,8 @@ std::shared_ptr<CacheFile> RangeCache::Make(const Kept& kept, const CacheFile::F
   }
   std::shared_ptr<CacheFile> shared = *std::move(made);
   if (shared->identity() != kept.identity) return nullptr;
-  Remember(kept.name, shared);
-  if (is_new) room_.Made(kept.name);
+  open_.Add(kept.name, shared, /*is_wanted=*/true);
+  if (is_new) room_.Made(kept.name, shared->is_slab() ? 1 : 0);
   *written = is_new && with_first;
   return shared;
 }
@@ -226,6 +207,9 @@ std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRang
                                          std::span<const SpanChecksum> checksums, MutableByteSpan into,
                                          ReadBytes bytes) {
   if (!reads_.load(std::memory_order_relaxed)) return std::nullopt;
+  if (range.end() <= cache_format::kSmallBytes) {
+    if (const std::optional<uint64_t> bytes_of = ReadSmall(identity, range, checksums, into)) return bytes_of;
+  }
   const std::string name = cache_format::FileName(identity);
   const std::shared_ptr<CacheFile> file = Find(identity, name);
   if (file == nullptr) return std::nullopt;
@@ -236,35 +220,39 @@ std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRang
   if (absl::IsDataLoss(status)) {
     Log(LogLevel::kDebug, "cache", ToStd(status.message()));
   } else if (!absl::IsNotFound(status)) {
-    Forget(name, file);
+    open_.Forget(name, file);
     OnBadFile(name, status);
   }
   return std::nullopt;
 }
 
+UseHints RangeCache::ReadWithoutPlan(const UseHints& of, ByteRange /*there*/) {
+  // A range that a plan knows of is its own, as long as it lives.
+  if (of.job > UseHints::kUnplanned) return of;
+  UnplannedUse use = UnplannedUse::Of(of);
+  if (of.job == UseHints::kUnplanned) ++use.reads;
+  return use.Pack();
+}
+
+UseHints RangeCache::ReadByPlan(const UseHints& of, const PlannedRead& plan, uint64_t next_use) {
+  UseHints hints{plan.pinned || of.job == UseHints::kPinned ? UseHints::kPinned : plan.job, next_use};
+  if (plan.shared && of.job == plan.job && of.next_use > plan.use)
+    hints.next_use = std::min(hints.next_use, of.next_use);
+  return hints;
+}
+
 void RangeCache::Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan) {
+  if (range.end() <= cache_format::kSmallBytes && TouchSmall(identity, plan, range)) return;
   const std::shared_ptr<CacheFile> file = Find(identity, cache_format::FileName(identity));
   if (file == nullptr) return;
-  if (plan == nullptr) {
-    return file->ChangeHints(range, [](const UseHints& of, ByteRange /*there*/) {
-      // A range that a plan knows of is its own, as long as it lives.
-      if (of.job > UseHints::kUnplanned) return of;
-      UnplannedUse use = UnplannedUse::Of(of);
-      if (of.job == UseHints::kUnplanned) ++use.reads;
-      return use.Pack();
-    });
-  }
+  if (plan == nullptr) return file->ChangeHints(range, ReadWithoutPlan);
   for (const PlannedRead::Span& span : plan->spans) {
     const uint64_t begin = std::max(span.range.offset, range.offset);
     const uint64_t end = std::min(span.range.end(), range.end());
     if (begin >= end) continue;
     file->ChangeHints({begin, end - begin}, [&](const UseHints& of, ByteRange there) {
       const bool within = there.offset >= span.range.offset && there.end() <= span.range.end();
-      const uint32_t job = plan->pinned || of.job == UseHints::kPinned ? UseHints::kPinned : plan->job;
-      UseHints hints{job, within ? span.next_use : std::min(span.next_use, span.around_use)};
-      if (plan->shared && of.job == plan->job && of.next_use > plan->use)
-        hints.next_use = std::min(hints.next_use, of.next_use);
-      return hints;
+      return ReadByPlan(of, *plan, within ? span.next_use : std::min(span.next_use, span.around_use));
     });
   }
 }
@@ -323,9 +311,14 @@ void RangeCache::Write(const Kept& kept) {
     dropped_bytes_.fetch_add(kept.bytes.size(), std::memory_order_relaxed);
     return;
   }
+  const bool whole = kept.offset == 0 && kept.bytes.size() == kept.object_bytes;
+  if (file == nullptr && whole && kept.object_bytes < cache_format::kSmallBytes) {
+    const std::optional<SmallObject> small = SmallObject::Of(kept.identity, parts_.slab_bits);
+    if (small && WriteSmall(kept, *small)) return;
+  }
   if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
-  const ByteRange whole{kept.offset, kept.bytes.size()};
-  for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {
+  const ByteRange all{kept.offset, kept.bytes.size()};
+  for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{all} : file->Missing(all)) {
     if (!writes_) return;
     const absl::Status status = WritePart(kept, part, file);
     if (!status.ok()) return OnError(status, /*reading=*/false);
@@ -366,7 +359,7 @@ absl::Status RangeCache::WritePart(const Kept& kept, ByteRange part, std::shared
       return status;
     }
     if (absl::IsNotFound(status)) {
-      Forget(kept.name, file);
+      open_.Forget(kept.name, file);
     } else if (!no_room) {
       dropped_bytes_.fetch_add(part.length, std::memory_order_relaxed);
       return status;
@@ -412,6 +405,10 @@ bool RangeCache::EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming) {
     OnError(used.status(), /*reading=*/false);
     return false;
   }
+  if (incoming.place_bytes > 0) {
+    const uint64_t surely = excess - std::min(excess - 1, kRoomOfPlaces);
+    return room_.MakeRoom(surely, incoming, *used, Jobs(incoming.hints.job));
+  }
   const uint64_t more = std::min(kRoomAtOnce, *used / kRoomOfSize);
   room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
   return Excess(bytes) == 0;
@@ -426,9 +423,10 @@ void RangeCache::Shrink() {
   RoomMaker::Incoming nobody;
   nobody.forced = true;
   uint64_t before = UINT64_MAX;
-  for (uint64_t excess = Excess(0); excess > 0 && excess < before; excess = Excess(0)) {
+  bool removed = true;  // in slabs, more than once before blocks of the disk are free
+  for (uint64_t excess = Excess(0); excess > 0 && (excess < before || removed); excess = Excess(0)) {
     before = excess;
-    room_.MakeRoom(excess, nobody, excess, LiveJobs(parts_.jobs.get()));
+    removed = room_.MakeRoom(excess, nobody, excess, LiveJobs(parts_.jobs.get()));
   }
 }
 

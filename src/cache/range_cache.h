@@ -3,8 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +17,7 @@
 #include "cache/disk_usage.h"
 #include "cache/fetch_claims.h"
 #include "cache/job_table.h"
+#include "cache/open_files.h"
 #include "cache/planned_read.h"
 #include "cache/room_maker.h"
 #include "cache/shared_file.h"
@@ -76,8 +75,8 @@ class RangeCache {
   /// them. Blocking.
   std::optional<uint64_t> Read(const CacheIdentity& identity, ByteRange range, std::span<const SpanChecksum> checksums,
                                MutableByteSpan into, ReadBytes bytes = ReadBytes::kAll);
-  /// True if there is a file of that version of the object.
-  bool Has(const CacheIdentity& identity) { return Find(identity, cache_format::FileName(identity)) != nullptr; }
+  /// True if something is there of that version of the object.
+  bool Has(const CacheIdentity& identity);
   /// A read through the cache has found these ranges: notes when they are read next.
   void Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan);
 
@@ -118,7 +117,7 @@ class RangeCache {
   struct Parts {
     std::string name;              // for messages
     uint64_t size_bytes = 0;       // of all files; 0: without a bound
-    size_t most_files = SIZE_MAX;  // open at a time
+    size_t most_files = SIZE_MAX;  // open at a time, and as many slabs
     uint64_t queued_bytes = 0;     // that may wait to be written
     DiskUsage usage;
     std::unique_ptr<FetchClaims> claims;
@@ -127,8 +126,12 @@ class RangeCache {
     MemoryBudget* budget = nullptr;  // that what waits has to have a part of; null: on a disk
     Reservation reserved = {};
     std::string tenant = {};  // RangeCacheOptions::tenant
+    int slab_bits = 0;        // small objects lie in 2^slab_bits slabs
   };
   explicit RangeCache(Parts parts);
+  /// How many slabs there should be in a cache of that size.
+  static int SlabBitsFor(uint64_t capacity_bytes);
+  static constexpr int kMostSlabBits = 7;  // all are open, of the files that a process may have open
   /// Ends the threads, which call the functions below: for destructors of derived classes.
   void Stop();
 
@@ -147,7 +150,7 @@ class RangeCache {
   /// CacheFile::OpenOrMake.
   virtual OpenedFile OpenOrMakeFile(const Kept& kept, const CacheFile::First* first, bool* made) = 0;
   /// Calls its argument for the names of all files, in no order: of those that are open.
-  virtual void ForEachName(absl::FunctionRef<void(const std::string& name)> each);
+  virtual void ForEachName(CacheFileVisitor each);
   /// Bytes that must go before `bytes` more may come, whatever the size.
   virtual uint64_t Lacking(uint64_t /*bytes*/) { return 0; }
 
@@ -158,21 +161,22 @@ class RangeCache {
   void ShrinkSoon();
 
  private:
-  struct FileInUse {
-    std::string name;
-    std::shared_ptr<CacheFile> file;
-    size_t spans = 0;  // when it was opened
-  };
-
   std::shared_ptr<CacheFile> FileOf(const std::string& name, bool is_wanted);
   std::shared_ptr<CacheFile> Find(const CacheIdentity& identity, const std::string& name);
   std::shared_ptr<CacheFile> Make(const Kept& kept, const CacheFile::First& first, bool* written, bool* no_room);
-  void Remember(const std::string& name, std::shared_ptr<CacheFile> file);
-  void Forget(const std::string& name, const std::shared_ptr<CacheFile>& file);
   void LetGo(std::shared_ptr<void> until);
   void WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                 const PlannedRead& plan);
   void Write(const Kept& kept);
+  static UseHints ReadWithoutPlan(const UseHints& of, ByteRange there);
+  static UseHints ReadByPlan(const UseHints& of, const PlannedRead& plan, uint64_t next_use);
+  // ---- Whole small objects, in slabs: range_cache_small.cc.
+  std::shared_ptr<CacheFile> SlabOf(const CacheIdentity& identity, std::optional<SmallObject>* small);
+  std::optional<uint64_t> ReadSmall(const CacheIdentity& identity, ByteRange range,
+                                    std::span<const SpanChecksum> checksums, MutableByteSpan into);
+  bool TouchSmall(const CacheIdentity& identity, const PlannedRead* plan, ByteRange range);
+  bool WriteSmall(const Kept& kept, const SmallObject& small);
+  absl::Status AddSmall(const Kept& kept, const SmallObject& small, uint64_t* lacking);
   absl::Status WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile>& file);
   uint64_t Excess(uint64_t bytes);
   std::vector<JobClock> Jobs(uint32_t own);
@@ -191,10 +195,8 @@ class RangeCache {
   std::atomic<uint64_t> not_admitted_bytes_{0};
   std::atomic<uint64_t> dropped_bytes_{0};
 
+  OpenFiles open_;
   std::mutex mutex_;
-  std::list<FileInUse> files_;  // the last used first
-  std::map<std::string, std::list<FileInUse>::iterator, std::less<>> by_name_;
-  size_t open_spans_ = 0;
   std::set<std::string, std::less<>> bad_files_;  // that could not be opened or read: they are not used any more
   std::set<std::string, std::less<>> stores_;     // that this process reads
 

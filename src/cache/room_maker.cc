@@ -33,6 +33,18 @@ constexpr int kRejectsOfDraw = 8;
 // Without a plan, one in so many ranges that nobody has asked for lately gets room at the cost of others.
 constexpr uint64_t kLottery = 16;
 constexpr uint64_t kMostTurnedAway = 65536;
+// Places that are free after a removal are as good if they differ by less: a number, or a part of the new object.
+constexpr uint64_t kLeastWasteStep = 64;
+constexpr uint64_t kWasteSteps = 64;
+constexpr uint64_t kDiskBlock = 4096;
+// A longer object loses little of its blocks, however it lies: then only the next use counts.
+constexpr uint64_t kMostFittedBytes = 4 * kDiskBlock;
+constexpr size_t kSlabsAtOnce = 16;
+// A slab that is opened has all its records read: a draw has most of its candidates from slabs that are open.
+constexpr int kOpensOfDraw = 4;
+constexpr size_t kMostPools = 256;
+// An object that comes to a slab asks for room once for each range that goes.
+constexpr uint64_t kDrawOfSlab = 4;
 
 int64_t SteadyMilliseconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -45,7 +57,7 @@ uint64_t KeyOf(const std::string& name, uint64_t offset) {
 
 }  // namespace
 
-void ForEachCacheFile(const std::string& folder, absl::FunctionRef<void(const std::string&)> each) {
+void ForEachCacheFile(const std::string& folder, CacheFileVisitor each) {
   std::error_code error;
   const std::filesystem::directory_iterator end;
   for (std::filesystem::directory_iterator sub(folder, error); !error && sub != end; sub.increment(error)) {
@@ -57,7 +69,12 @@ void ForEachCacheFile(const std::string& folder, absl::FunctionRef<void(const st
       const std::string name = file->path().filename();
       struct stat info {};
       if (!cache_format::IsFileName(of, name)) continue;
-      if (lstat(file->path().c_str(), &info) == 0 && S_ISREG(info.st_mode)) each(of + "/" + name);
+      if (lstat(file->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+      // No object is so long, and if one is, its ranges are drawn as those of a slab.
+      const auto size = static_cast<uint64_t>(info.st_size);
+      const uint64_t before = cache_format::RecordsAt(cache_format::kSlabBytes);
+      const uint64_t records = size > before ? (size - before) / cache_format::kRecordBytes : 0;
+      each(of + "/" + name, size > cache_format::kSlabBytes ? std::max<uint64_t>(records, 1) : 0);
     }
   }
 }
@@ -66,18 +83,28 @@ std::optional<uint64_t> UnlinkUnused(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   struct stat info {};
   if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &info) != 0) return std::nullopt;
+  const uint64_t counted = CountedBytes(path, info);
   if (info.st_nlink == 0 || unlink(path.c_str()) != 0) return std::nullopt;
-  return static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
+  return counted;
 }
 
 RoomMaker::RoomMaker(Hooks hooks) : hooks_(std::move(hooks)), rng_(kDrawDomain) {}
 
-void RoomMaker::Made(const std::string& name) {
+void RoomMaker::Made(const std::string& name, uint64_t slab_records) {
   const std::lock_guard lock(mutex_);
-  if (list_again_ms_) AddName(name);
+  if (list_again_ms_) AddName(name, slab_records);
 }
 
-void RoomMaker::AddName(const std::string& name) {
+void RoomMaker::AddName(const std::string& name, uint64_t slab_records) {
+  if (slab_records > 0) {
+    const auto there = std::find_if(slabs_.begin(), slabs_.end(), [&](const Slab& slab) { return slab.name == name; });
+    if (there == slabs_.end()) {
+      slabs_.push_back({name, slab_records});
+    } else {
+      there->spans = slab_records;
+    }
+    return;
+  }
   if (names_.size() >= kMostNames) return;
   Name& added = names_.emplace_back();
   std::copy(name.begin(), name.begin() + 2, added.begin());
@@ -87,15 +114,25 @@ void RoomMaker::AddName(const std::string& name) {
 void RoomMaker::ListFiles() {
   const int64_t begin = SteadyMilliseconds();
   names_.clear();
-  hooks_.list([this](const std::string& name) { AddName(name); });
+  hooks_.list([this](const std::string& name, uint64_t slab_records) { AddName(name, slab_records); });
   const int64_t end = SteadyMilliseconds();
   list_again_ms_ = end + std::max(kListAgainMs, kListShare * (end - begin));
 }
 
-void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
+// They grow and shrink. A few at a time, in turn, of those that are open: the others have about as many ranges as the
+// list says.
+void RoomMaker::LookAtSlabs() {
+  for (size_t i = 0; i < std::min(kSlabsAtOnce, slabs_.size()); ++i) {
+    Slab& slab = slabs_[++slab_looked_at_ % slabs_.size()];
+    if (const std::shared_ptr<CacheFile> file = hooks_.opened(slab.name)) slab.spans = file->spans();
+  }
+}
+
+void RoomMaker::DrawFrom(const std::string& name, bool* vanished, Pool& pool) {
   const std::shared_ptr<CacheFile> file = hooks_.open(name);
   *vanished = file == nullptr;
   if (file == nullptr) return;
+  if (!file->can_change()) return;
   if (const uint64_t freed = file->Reclaim(); freed > 0) hooks_.give_back(freed);
   for (int i = 0; i < kDrawsOfFile; ++i) {
     const std::optional<CachedSpan> span = file->Any(rng_);
@@ -111,39 +148,90 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
     drawn_bytes_ += static_cast<double>(span->range.length);
     ++drawn_;
     if (span->hints.job == UseHints::kPinned && !draws_pinned_) continue;
-    const bool there = std::any_of(pool_.begin(), pool_.end(), [&](const Candidate& other) {
+    const bool there = std::any_of(pool.begin(), pool.end(), [&](const Candidate& other) {
       return other.range == span->range && other.name == name;
     });
     if (there) continue;
-    pool_.push_back({name, file, span->range, {span->hints, span->range.length, hooks_.knows(file->identity().store)}});
+    pool.push_back({name,
+                    file,
+                    span->range,
+                    file->is_slab() ? span->tag : span->range.offset,
+                    {span->hints, span->range.length, hooks_.knows(file->identity().store)}});
   }
 }
 
-void RoomMaker::Draw() {
-  if (!list_again_ms_ || SteadyMilliseconds() > *list_again_ms_) ListFiles();
-  for (int i = 0; i < kDrawFiles && !names_.empty(); ++i) {
-    const size_t at = rng_.Below(names_.size());
+// Files one like the other; slabs by the number of their ranges, which are those of many objects.
+void RoomMaker::DrawAny() {
+  uint64_t all = names_.size();
+  const auto weight = [](const Slab& slab) { return slab.spans / kDrawsOfFile + 1; };
+  for (const Slab& slab : slabs_) all += weight(slab);
+  if (all == 0) return;
+  uint64_t at = rng_.Below(all);
+  bool vanished = false;
+  if (at < names_.size()) {
     const std::string_view digits(names_[at].data(), names_[at].size());
-    const std::string name = fmt::format("{}/{}", digits.substr(0, 2), digits.substr(2));
-    bool vanished = false;
-    DrawFrom(name, &vanished);
-    if (!vanished) continue;
+    DrawFrom(fmt::format("{}/{}", digits.substr(0, 2), digits.substr(2)), &vanished, pool_);
+    if (!vanished) return;
     names_[at] = names_.back();
     names_.pop_back();
+    return;
   }
-  Trim();
+  at -= names_.size();
+  auto slab = slabs_.begin();
+  for (; at >= weight(*slab); ++slab) at -= weight(*slab);
+  if (hooks_.opened(slab->name) == nullptr && opens_left_-- <= 0) return;
+  DrawFrom(slab->name, &vanished, pool_);
+  if (vanished) slabs_.erase(slab);
+}
+
+// `own`, if not null, is of the slab of that name, which has what is alike.
+void RoomMaker::Draw(Pool* own, const std::string& own_slab) {
+  if (!list_again_ms_ || SteadyMilliseconds() > *list_again_ms_) ListFiles();
+  LookAtSlabs();
+  opens_left_ = kOpensOfDraw;
+  for (int i = 0; i < kDrawFiles; ++i) {
+    bool vanished = false;
+    if (own == nullptr || i % 2 == 0) {
+      DrawAny();
+    } else {
+      DrawFrom(own_slab, &vanished, *own);
+    }
+  }
+  DropClosed(own);
+  Trim(pool_);
+  if (own != nullptr) Trim(*own);
+}
+
+// Candidates would keep the records of slabs in memory. `own` stays, if not null: what is drawn for it is used at once.
+void RoomMaker::DropClosed(const Pool* own) {
+  const auto is_closed = [&](const Candidate& candidate) {
+    return candidate.file->is_slab() && hooks_.opened(candidate.name) != candidate.file;
+  };
+  std::erase_if(pool_, is_closed);
+  std::erase_if(of_slabs_, [&](const auto& of_slab) {
+    const Pool& pool = of_slab.second;
+    return &pool != own && !pool.empty() && is_closed(pool.front());
+  });
+}
+
+// Candidates of the slab that something is to come to; null if it goes to a file of its own.
+RoomMaker::Pool* RoomMaker::PoolOf(const Incoming& incoming) {
+  if (incoming.place_bytes == 0) return nullptr;
+  // They keep files open.
+  if (of_slabs_.size() >= kMostPools && !of_slabs_.contains(incoming.name)) of_slabs_.clear();
+  return &of_slabs_[incoming.name];
 }
 
 // Keeps the best of each job.
-void RoomMaker::Trim() {
-  if (pool_.size() <= kPool) return;
-  std::sort(pool_.begin(), pool_.end(), [&](const Candidate& a, const Candidate& b) {
+void RoomMaker::Trim(Pool& pool) const {
+  if (pool.size() <= kPool) return;
+  std::sort(pool.begin(), pool.end(), [&](const Candidate& a, const Candidate& b) {
     if (a.of.hints.job != b.of.hints.job) return a.of.hints.job < b.of.hints.job;
     return policy_.Before(a.of.hints, b.of.hints);
   });
   size_t in_job = 0;
   uint32_t job = 0;
-  std::erase_if(pool_, [&](const Candidate& candidate) {
+  std::erase_if(pool, [&](const Candidate& candidate) {
     if (candidate.of.hints.job != job) {
       job = candidate.of.hints.job;
       in_job = 0;
@@ -177,7 +265,7 @@ absl::StatusOr<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
   const absl::StatusOr<uint64_t> removed = candidate.file->Remove(candidate.range);
   RETURN_IF_ERROR(removed.status());
   uint64_t freed = *removed;
-  if (freed > 0) Remember(candidate.name, candidate.range.offset, candidate.of.hints);
+  if (freed > 0 || candidate.file->is_slab()) Remember(candidate.name, candidate.key, candidate.of.hints);
   if (candidate.file->spans() == 0) {
     if (const uint64_t rest = candidate.file->UnlinkIfEmpty(); rest > 0) {
       hooks_.forget(candidate.name, candidate.file);
@@ -188,47 +276,103 @@ absl::StatusOr<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
   return freed;
 }
 
+// Candidates that go before what comes differ in what they leave: a place that is hardly longer, or else whole blocks
+// of the disk. Among those that leave about the same, the one that is needed last goes.
+size_t RoomMaker::LeastWaste(const std::vector<const Candidate*>& all, size_t chosen, const Incoming& incoming) const {
+  const uint64_t length = incoming.forced ? all[chosen]->range.length : incoming.place_bytes;
+  if (length == 0 || length > kMostFittedBytes || (incoming.forced && !all[chosen]->file->is_slab())) return chosen;
+  const uint32_t job = all[chosen]->of.hints.job;
+  const JobClock* const clock = policy_.Find(job);
+  const bool planned = job > UseHints::kPinned && clock != nullptr;
+  if (!incoming.forced && (!planned || incoming.hints.job != job)) return chosen;
+  const auto distance = [&](const UseHints& hints) { return planned ? policy_.Distance(hints, *clock) : 0; };
+  // When something must go, whatever for, what is needed about as late as the last one.
+  const uint64_t least_distance = incoming.forced ? distance(all[chosen]->of.hints) / 2 : distance(incoming.hints) + 1;
+  for (const uint64_t bytes : {incoming.place_bytes, uint64_t{0}}) {
+    const auto step = static_cast<int64_t>(bytes > 0 ? std::max(kLeastWasteStep, bytes / kWasteSteps) : kDiskBlock);
+    std::optional<size_t> best;
+    std::pair<int64_t, uint64_t> of_best;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Candidate& candidate = *all[i];
+      if (candidate.of.hints.job != job || !candidate.file->is_slab()) continue;
+      const uint64_t farness = distance(candidate.of.hints);
+      if (farness < least_distance || (bytes > 0 && candidate.name != incoming.name)) continue;
+      const std::optional<int64_t> waste = candidate.file->WasteOfRemoving(candidate.range, bytes);
+      if (!waste) continue;
+      const std::pair<int64_t, uint64_t> value((*waste - (*waste < 0 ? step - 1 : 0)) / step,
+                                               UseHints::kNever - std::min(farness, UseHints::kNever));
+      if (best && value >= of_best) continue;
+      best = i;
+      of_best = value;
+    }
+    if (best) return *best;
+  }
+  return chosen;
+}
+
+// The bytes that are free by that; nullopt if nothing more is to be removed.
+std::optional<uint64_t> RoomMaker::EvictChosen(Candidate chosen, EvictionPolicy::Choice::What what,
+                                               const Incoming& incoming, Pool& pool) {
+  // Its hints may have changed since it was drawn.
+  const std::optional<CachedSpan> now = chosen.file->Current(chosen.range);
+  if (!now) return 0;
+  if (now->hints != chosen.of.hints) {
+    chosen.of.hints = now->hints;
+    pool.push_back(std::move(chosen));
+    return 0;
+  }
+  if (what == EvictionPolicy::Choice::What::kSpare) {
+    const auto stamp = static_cast<uint64_t>(UnixMilliseconds());
+    chosen.file->ChangeHints(chosen.range,
+                             [&](const UseHints& of, ByteRange) { return EvictionPolicy::Spared(of, stamp); });
+    return std::nullopt;
+  }
+  const absl::StatusOr<uint64_t> evicted = Evict(chosen);
+  if (absl::IsDeadlineExceeded(evicted.status())) {
+    hooks_.failed(evicted.status());
+    return std::nullopt;
+  }
+  if (!evicted.ok()) return 0;
+  // In a slab the place is free as soon as its range is gone, whatever its neighbours have of its blocks.
+  const bool of_place = chosen.file->is_slab() && (incoming.forced || chosen.name == incoming.name);
+  return of_place ? std::max(chosen.range.length, *evicted) : *evicted;
+}
+
 bool RoomMaker::MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_bytes, std::vector<JobClock> jobs) {
   const std::lock_guard lock(mutex_);
   policy_.SetJobs(std::move(jobs));
   draws_pinned_ = incoming.forced;
-  if (pool_.size() < kPool / 2 || rejected_ % kRejectsOfDraw == 0) Draw();
+  Pool* const own = PoolOf(incoming);
+  const auto in_pools = [&] { return std::max(pool_.size(), own == nullptr ? 0 : own->size()); };
+  const bool again = own == nullptr ? rejected_ % kRejectsOfDraw == 0 : draws_of_slabs_++ % kDrawOfSlab == 0;
+  if (again || in_pools() < kPool / 2) Draw(own, incoming.name);
   const bool admitted = Admits(incoming, cached_bytes);
   uint64_t freed = 0;
-  std::vector<EvictionPolicy::Candidate> candidates;
   for (int round = 0; round < kRounds; ++round) {
     if (freed >= bytes) {
       rejected_ = 0;
       return true;
     }
-    candidates.clear();
-    for (const Candidate& candidate : pool_) candidates.push_back(candidate.of);
+    std::vector<const Candidate*> all;
+    for (const Candidate& candidate : pool_) all.push_back(&candidate);
+    if (own != nullptr)
+      for (const Candidate& candidate : *own) all.push_back(&candidate);
+    std::vector<EvictionPolicy::Candidate> candidates;
+    for (const Candidate* candidate : all) candidates.push_back(candidate->of);
     const EvictionPolicy::Choice choice =
         incoming.forced ? policy_.ChooseForced(candidates) : policy_.Choose(candidates, incoming.hints);
     if (choice.what == EvictionPolicy::Choice::What::kReject) break;
-    if (!admitted && policy_.Find(pool_[choice.index].of.hints.job) != nullptr) break;
-    Candidate chosen = std::move(pool_[choice.index]);
-    pool_.erase(pool_.begin() + static_cast<ptrdiff_t>(choice.index));
-    // Its hints may have changed since it was drawn.
-    const std::optional<CachedSpan> now = chosen.file->Current(chosen.range);
-    if (now && now->hints != chosen.of.hints) {
-      chosen.of.hints = now->hints;
-      pool_.push_back(std::move(chosen));
-      continue;
-    }
-    if (now && choice.what == EvictionPolicy::Choice::What::kSpare) {
-      const auto stamp = static_cast<uint64_t>(UnixMilliseconds());
-      chosen.file->ChangeHints(chosen.range,
-                               [&](const UseHints& of, ByteRange) { return EvictionPolicy::Spared(of, stamp); });
-      break;
-    }
-    const absl::StatusOr<uint64_t> evicted = now ? Evict(chosen) : 0;
-    if (absl::IsDeadlineExceeded(evicted.status())) {
-      hooks_.failed(evicted.status());
-      break;
-    }
-    freed += evicted.value_or(0);
-    if (pool_.size() < kPool / 4) Draw();
+    if (!admitted && policy_.Find(candidates[choice.index].hints.job) != nullptr) break;
+    const bool evicts = choice.what == EvictionPolicy::Choice::What::kEvict;
+    const size_t index = evicts ? LeastWaste(all, choice.index, incoming) : choice.index;
+    Pool& pool = index < pool_.size() ? pool_ : *own;
+    const auto at = pool.begin() + static_cast<ptrdiff_t>(index < pool_.size() ? index : index - pool_.size());
+    Candidate chosen = std::move(*at);
+    pool.erase(at);
+    const std::optional<uint64_t> of_chosen = EvictChosen(std::move(chosen), choice.what, incoming, pool);
+    if (!of_chosen) break;
+    freed += *of_chosen;
+    if (in_pools() < kPool / 4) Draw(own, incoming.name);
   }
   ++rejected_;
   if (!incoming.forced) Remember(incoming.name, incoming.offset, incoming.hints);

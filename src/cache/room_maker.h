@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,17 +18,23 @@
 
 namespace millrace {
 
+/// Called with the name of a file of the cache, "3f/...", and how many records a slab has, those that are free too; 0
+/// if it is none.
+using CacheFileVisitor = absl::FunctionRef<void(const std::string& name, uint64_t slab_records)>;
+
 /// Makes room in a cache: draws ranges at random from the files of all its users, keeps the best ones to
-/// remove in mind, and removes as EvictionPolicy decides. What is removed from the disk is files with names of the
-/// cache, and ranges in them, and nothing else. Thread-safe; blocking.
+/// remove in mind, and removes as EvictionPolicy decides. It removes files with names of the cache, and ranges in them,
+/// and nothing else from the disk. Thread-safe; blocking.
 class RoomMaker {
  public:
   struct Hooks {
     /// Calls its argument for the names of all files, in no order.
-    std::function<void(absl::FunctionRef<void(const std::string& name)>)> list;
+    std::function<void(CacheFileVisitor)> list;
     /// A file by its name; null if it cannot be opened.
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> open;
-    /// Whether this process reads objects of that store.
+    /// The same, if it is open; else null.
+    std::function<std::shared_ptr<CacheFile>(const std::string& name)> opened;
+    /// True if this process reads objects of that store.
     std::function<bool(const std::string& store)> knows;
     /// The file was unlinked.
     std::function<void(const std::string& name, const std::shared_ptr<CacheFile>& file)> forget;
@@ -40,9 +47,12 @@ class RoomMaker {
 
   /// A range that somebody wants to write.
   struct Incoming {
-    std::string name;  // of its file
-    uint64_t offset = 0;
+    std::string name;     // of its file
+    uint64_t offset = 0;  // or its tag in a slab
     UseHints hints;
+    /// Bytes of the place that it needs in a slab: there, free blocks of the disk are not enough. 0: it goes to a file
+    /// of its own.
+    uint64_t place_bytes = 0;
     /// Without a plan: it was asked for not long before, and did not get room or was removed.
     bool proven = false;
     /// Nothing is written: too much is there, and something must go.
@@ -53,7 +63,7 @@ class RoomMaker {
   bool MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_bytes, std::vector<JobClock> jobs);
 
   /// A file was made.
-  void Made(const std::string& name);
+  void Made(const std::string& name, uint64_t slab_records);
 
  private:
   using Name = std::array<char, 32>;  // without the slash
@@ -61,17 +71,31 @@ class RoomMaker {
     std::string name;
     std::shared_ptr<CacheFile> file;
     ByteRange range;
+    uint64_t key = 0;  // as Incoming::offset
     EvictionPolicy::Candidate of;
   };
 
-  void AddName(const std::string& name);
+  using Pool = std::vector<Candidate>;
+  struct Slab {
+    std::string name;
+    uint64_t spans = 1;  // as far as is known
+  };
+
+  void AddName(const std::string& name, uint64_t slab_records);
   void ListFiles();
-  void Draw();
-  void DrawFrom(const std::string& name, bool* vanished);
+  void LookAtSlabs();
+  void Draw(Pool* own, const std::string& own_slab);
+  void DrawAny();
+  void DrawFrom(const std::string& name, bool* vanished, Pool& pool);
+  Pool* PoolOf(const Incoming& incoming);
+  size_t LeastWaste(const std::vector<const Candidate*>& all, size_t chosen, const Incoming& incoming) const;
   absl::StatusOr<uint64_t> Evict(const Candidate& candidate);
+  std::optional<uint64_t> EvictChosen(Candidate chosen, EvictionPolicy::Choice::What what, const Incoming& incoming,
+                                      Pool& pool);
   bool Admits(Incoming& incoming, uint64_t cached_bytes);
   void Remember(const std::string& name, uint64_t offset, const UseHints& hints);
-  void Trim();
+  void Trim(Pool& pool) const;
+  void DropClosed(const Pool* own);
 
   const Hooks hooks_;
   std::mutex mutex_;
@@ -79,12 +103,17 @@ class RoomMaker {
   EvictionPolicy policy_;
   std::vector<Name> names_;
   std::optional<int64_t> list_again_ms_;  // null: not listed yet
-  std::vector<Candidate> pool_;
+  std::vector<Slab> slabs_;               // drawn from by the number of their ranges
+  size_t slab_looked_at_ = 0;             // the last one
+  int opens_left_ = 0;                    // slabs that this draw may open
+  Pool pool_;
+  std::map<std::string, Pool> of_slabs_;  // further ones, of each slab that something was to come to
+  uint64_t draws_of_slabs_ = 0;
   bool draws_pinned_ = false;
   int rejected_ = 0;  // in a row, since candidates were drawn
   double drawn_bytes_ = 0;
   uint64_t drawn_ = 0;
-  // What had no room lately, without a plan.
+  // Ranges that had no room lately, without a plan.
   std::deque<uint64_t> turned_away_order_;
   absl::flat_hash_set<uint64_t> turned_away_;
 };
@@ -92,7 +121,7 @@ class RoomMaker {
 /// Removes a file of the cache, if nobody has it open; the bytes of the disk that it took, or nullopt.
 std::optional<uint64_t> UnlinkUnused(const std::string& path);
 
-/// Calls `each` for the names, "3f/..." , of all files of the cache in the folder, in no order.
-void ForEachCacheFile(const std::string& folder, absl::FunctionRef<void(const std::string& name)> each);
+/// Calls `each` for all files of the cache in the folder, in no order.
+void ForEachCacheFile(const std::string& folder, CacheFileVisitor each);
 
 }  // namespace millrace

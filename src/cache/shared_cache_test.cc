@@ -225,7 +225,7 @@ TEST_F(SharedCacheTest, AFailedFetchIsNotWaitedForAgain) {
   EXPECT_EQ(into, object_.substr(0, 1000));
 }
 
-// What one process writes, removes and hints, the other learns of.
+// Each process learns what the other writes, removes and hints.
 TEST_F(SharedCacheTest, UsersOfAFolderSeeEachOthersChanges) {
   const auto one = Open(1 << 20);
   const auto two = Open(1 << 20);
@@ -260,8 +260,8 @@ TEST_F(SharedCacheTest, UsersOfAFolderSeeEachOthersChanges) {
 // The thread sanitizer knows no threads in children of a process with threads.
 #if !defined(__SANITIZE_THREAD__)
 
-// Four processes that write at once, of two jobs, in a cache that is too small: the bound holds at each moment, and at
-// the end the count is what the files take.
+// Four processes, of two jobs, write at once to a cache that is too small. The bound holds at each moment, and at the
+// end the count is what the files take.
 TEST_F(SharedCacheTest, TheBoundHoldsAtEachMoment) {
   constexpr uint64_t kBound = 2 << 20;
   const auto disk_bytes = [&] {
@@ -316,7 +316,7 @@ TEST_F(SharedCacheTest, TheBoundHoldsAtEachMoment) {
   const auto cache = Open(kBound);
   const uint64_t counted = *cache->disk_bytes();
   uint64_t files = 0;
-  ForEachCacheFile(cache->folder(), [&](const std::string&) { ++files; });
+  ForEachCacheFile(cache->folder(), [&](const std::string&, uint64_t) { ++files; });
   EXPECT_EQ(counted, disk_bytes() + files * kFileMarginBytes) << "alone, it was counted";
 }
 
@@ -362,7 +362,7 @@ TEST_F(SharedCacheTest, WhatBecameOfEachRangeIsCounted) {
     writers.emplace_back([this, number, &cache = *caches[number]] {
       const auto entry = cache.Join("store", 10 + number, 10'000);
       for (uint64_t i = 0; i < kRanges; ++i) {
-        // What comes is needed sooner than all that is there.
+        // The range that comes is needed sooner than all that is there.
         const PlannedRead plan{.job = 10 + number, .use = 0, .period = 10'000, .spans = {{{0, kLength}, 9000 - i}}};
         const CacheIdentity identity{"store", std::to_string(number) + "-" + std::to_string(i), "e"};
         cache.Keep(identity, kLength, 0, AsBytes(object_).subspan(0, kLength), &plan);
@@ -378,8 +378,8 @@ TEST_F(SharedCacheTest, WhatBecameOfEachRangeIsCounted) {
   }
 }
 
-// A file system that refuses to write behind some byte of a file, as a full disk does at some moment: for each such
-// byte, nothing wrong is read, then or afterwards.
+// A file system refuses to write behind some byte of a file, as a full disk does at some moment. For each such byte,
+// nothing wrong is read, then or afterwards.
 TEST_F(SharedCacheTest, WritesThatFailAnywhereLeaveNoWrongByte) {
   const std::string object = object_.substr(0, 30'000);
   const CacheIdentity identity{"store", "k", "e"};

@@ -135,7 +135,7 @@ bool IsAt(int fd, const std::string& path) {
 
 bool IsGone(int fd, const std::string& path) {
   struct stat info {};
-  // What is in memory has no name, but a path (/proc).
+  // A file in memory has no name, but a path (/proc).
   return fstat(fd, &info) == 0 && info.st_nlink == 0 && !IsAt(fd, path);
 }
 

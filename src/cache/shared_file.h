@@ -46,10 +46,10 @@ inline bool NeverGetsOn() {
 absl::Status LockInTime(const std::string& path, std::chrono::milliseconds patience, absl::FunctionRef<int()> lock,
                         absl::FunctionRef<bool()> gets_on = NeverGetsOn);
 
-/// Whether the open file is the one at the path.
+/// True if the open file is the one at the path.
 bool IsAt(int fd, const std::string& path);
 
-/// Whether it was removed, so that other users may have made another one at the path. One whose file system was
+/// True if it was removed, so that other users may have made another one at the path. A file whose file system was
 /// unmounted was not: nothing is made in the folder that is there then.
 bool IsGone(int fd, const std::string& path);
 

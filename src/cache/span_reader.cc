@@ -1,6 +1,7 @@
 #include "cache/span_reader.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,10 +68,16 @@ absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::st
   return absl::OkStatus();
 }
 
+uint64_t FileSizeLimit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 ? uint64_t{limit.rlim_cur} : UINT64_MAX;
+}
+
 absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EFBIG) return absl::OutOfRangeError(ErrnoStatus(EFBIG, path, "writing").message());
     if (n < 0) return ErrnoStatus(errno, path, "writing");
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -82,12 +89,12 @@ absl::Status ReadSpans(int fd, uint64_t data_at, const std::string& path, ByteRa
                        std::span<const CachedSpan> spans, MutableByteSpan into, std::vector<ByteRange>* damaged) {
   SpanReader reader(fd, data_at, path);
   const auto place_of = [&](uint64_t from, uint64_t until) { return into.subspan(from - range.offset, until - from); };
-  // What the caller checks.
+  // Reads bytes that the caller checks.
   const auto plain = [&](uint64_t from, uint64_t until) {
     return ReadAt(fd, data_at + from, place_of(from, until), path);
   };
   absl::Status first;
-  // False if reading does not go on: it does after damage, so that all of it is found.
+  // False if reading does not continue: it does after damage, so that all of it is found.
   const auto note = [&](absl::Status status, ByteRange part) {
     if (status.ok()) return true;
     const bool lost = absl::IsDataLoss(status);

@@ -15,11 +15,15 @@ namespace millrace {
 /// Reads bytes of a file. DataLoss if it ends before.
 absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path);
 
+/// OutOfRange if the file may not become so long: by the limit of this process (ulimit -f), or of its file system.
 absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string& path);
 
-/// Reads a range of an object, whose bytes begin at `data_at` in a file, into `into`, of its length, and checks
+/// So long may a file be that this process writes to (ulimit -f).
+uint64_t FileSizeLimit();
+
+/// Reads a range of an object into `into`, of its length. The bytes of the object begin at `data_at` in a file. Checks
 /// `spans`: ranges that were written, in order, each of which has bytes of it. They are read straight into their place.
-/// Of a span that reaches beyond the range, the rest is read as well, through a buffer of 128 KiB.
+/// If a span reaches beyond the range, the rest is read as well, through a buffer of 128 KiB.
 ///
 /// DataLoss if a part is not what was written or the file ends before it; all of these parts are appended to `damaged`.
 absl::Status ReadSpans(int fd, uint64_t data_at, const std::string& path, ByteRange range,

@@ -29,6 +29,7 @@ struct CacheUnit {
   uint64_t first = 0;  // item
   uint64_t items = 1;
   uint64_t bytes = 0;
+  uint64_t slab_bytes = 0;  // that it takes beside its own in a slab; 0: it is a range of a file
 };
 
 /// A read of a unit.
@@ -55,6 +56,22 @@ absl::StatusOr<uint64_t> BytesOf(const Source& source, uint64_t first, uint64_t 
   return bytes;
 }
 
+// Bytes beside those of a unit that is a whole small object: of its head and its record. Its neighbours also leave some
+// of blocks of the disk, which are used again, but not to the last byte. 0 for other units.
+absl::StatusOr<uint64_t> SlabBytesOf(const LoaderPlan& plan, size_t part, const CacheUnit& unit) {
+  constexpr uint64_t kTexts = 36;  // an ETag and the lengths
+  constexpr uint64_t kLeft = 768;
+  constexpr uint64_t kLeftOf = 64;
+  if (unit.items != 1 || plan.source.tokens() != nullptr) return 0;
+  IndexedSample sample;
+  IndexedObject object;
+  RETURN_IF_ERROR(plan.source.Lookup(unit.first, &sample));
+  RETURN_IF_ERROR(plan.source.parts()[part].index().LookupObject(sample.object, &object));
+  if (object.size >= cache_format::kSmallBytes || sample.span != ByteRange{0, object.size}) return 0;
+  const uint64_t of_record = cache_format::kRecordBytes + SlabMarginBytes(object.size);
+  return kTexts + object.key.size() + of_record + std::min(kLeft, object.size / kLeftOf);
+}
+
 /// The units of a source, all or a sample of them, and their reads.
 class Units {
  public:
@@ -71,8 +88,9 @@ class Units {
         const uint64_t drawn = number + Rng(HashKey(kDrawDomain, {part, number})).Below(step);
         if (drawn >= UnitsOf(part)) continue;
         const uint64_t first = drawn * items;
-        CacheUnit unit{plan_.source.FirstOf(part) + first, std::min(items, size - first), 0};
+        CacheUnit unit{plan_.source.FirstOf(part) + first, std::min(items, size - first), 0, 0};
         ASSIGN_OR_RETURN(unit.bytes, BytesOf(plan_.source, unit.first, unit.items));
+        ASSIGN_OR_RETURN(unit.slab_bytes, SlabBytesOf(plan_, part, unit));
         units_.push_back(unit);
       }
     }
@@ -264,15 +282,20 @@ absl::StatusOr<CacheForecast> ForecastCache(const Source& source, LoaderOptions 
   Units found(plan, cache);
   RETURN_IF_ERROR(found.Find());
   std::vector<CacheUnit> units = found.units();
-  // A range begins and ends within blocks of the disk; a file takes some for itself, and for the records.
+  // A range begins and ends within blocks of the disk; a file takes some for itself, and for the records. Small objects
+  // have no file.
+  uint64_t in_slabs = 0;
   uint64_t kept_bytes = 0;
   std::vector<uint64_t> read_bytes;
   for (CacheUnit& unit : units) {
     read_bytes.push_back(unit.bytes);
-    unit.bytes += kBlock;
+    in_slabs += unit.slab_bytes > 0 ? 1 : 0;
+    unit.bytes += unit.slab_bytes > 0 ? unit.slab_bytes : kBlock;
     kept_bytes += unit.bytes;
   }
-  const uint64_t of_files = Objects(source) * (CacheFile::kEmptyDiskBytes + 2 * kBlock);
+  const uint64_t objects = Objects(source);
+  const auto in_no_file = static_cast<uint64_t>(static_cast<double>(in_slabs) / found.share());
+  const uint64_t of_files = (objects - std::min(objects, in_no_file)) * (CacheFile::kEmptyDiskBytes + 2 * kBlock);
   const uint64_t capacity = cache.capacity_bytes > of_files ? cache.capacity_bytes - of_files : 0;
   const auto scaled = [&](uint64_t bytes) { return static_cast<uint64_t>(static_cast<double>(bytes) / found.share()); };
   const auto of_sample = static_cast<uint64_t>(static_cast<double>(capacity) * found.share());
