@@ -395,7 +395,9 @@ def tree(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_file() and not any(fnmatch.fnmatch(name, pattern) for pattern in VOLATILE):
+        if path.is_symlink():
+            found[name] = f"to {os.readlink(path)}"
+        elif path.is_file() and not any(fnmatch.fnmatch(name, pattern) for pattern in VOLATILE):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 

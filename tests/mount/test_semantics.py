@@ -14,6 +14,7 @@ import random
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -806,17 +807,131 @@ def test_renaming_in_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:
         assert (tmp_path / "mnt" / "b").read_bytes() == b"1" and os.listdir(tmp_path / "below") == ["b"]
 
 
+# ---- Symbolic links
+
+
+@says(
+    "With `--writable`, a program makes symbolic links. A link is an object `NAME.rclonelink` whose bytes are its target, as rclone writes it with `--links`.",
+    "With `--writable` or `--links`, objects `NAME.rclonelink` of 1 to 4,095 bytes are links, also those of other machines; else they are files of that name.",
+)
+def test_links(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
+    folder = place.at("write")
+    os.mkdir(folder / "d")
+    os.symlink("../there", folder / "d" / "link")
+    os.symlink("d", folder / "to-folder")
+    os.symlink("nothing/\u00e9 ", folder / "dangling")
+    assert place.objects() == {
+        "there": b"text",
+        "d/link.rclonelink": b"../there",
+        "to-folder.rclonelink": b"d",
+        "dangling.rclonelink": "nothing/\u00e9 ".encode(),
+    }
+    place.put("theirs.rclonelink", b"there")
+    place.put("empty.rclonelink", b"")
+    place.put("long.rclonelink", b"x" * 4096)
+    names = ["d", "dangling", "empty.rclonelink", "long.rclonelink", "theirs", "there", "to-folder"]
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--links", env=place.store.env()):
+        for root in (folder, tmp_path / "mnt" / place.prefix):
+            assert sorted(os.listdir(root)) == names
+            links = sorted(entry.name for entry in os.scandir(root) if entry.is_symlink())
+            assert links == ["dangling", "theirs", "to-folder"]
+            info = os.lstat(root / "theirs")
+            assert (stat.S_ISLNK(info.st_mode), stat.S_IMODE(info.st_mode), info.st_size) == (True, 0o777, 5)
+            assert (root / "theirs").read_bytes() == b"text" == (root / "to-folder" / "link").read_bytes()
+            assert os.readlink(root / "dangling") == "nothing/\u00e9 " and not (root / "dangling").exists()
+            refused(lambda root=root: os.lstat(root / "theirs.rclonelink"), errno.ENOENT)
+        refused(lambda: os.symlink("x", tmp_path / "mnt" / place.prefix / "link"), errno.EROFS)
+    assert (place.at("read") / "theirs.rclonelink").read_bytes() == b"there"
+    assert not os.path.lexists(place.at("read") / "theirs")
+
+
+@says(
+    "A link is renamed and removed like a file, and a link in whose place a file is renamed is gone. So is a file in whose place a link is renamed."
+)
+@pytest.mark.parametrize("mount", ["write", "stream"])
+def test_links_are_names(place: Place, mount: str) -> None:
+    folder = place.at(mount)
+    os.symlink("there", folder / "a")
+    os.rename(folder / "a", folder / "b")
+    assert os.readlink(folder / "b") == "there" and sorted(os.listdir(folder)) == ["b", "there"]
+    refused(lambda: os.symlink("x", folder / "b"), errno.EEXIST)
+    refused(lambda: os.symlink("x", folder / "there"), errno.EEXIST)
+    refused(lambda: os.mkdir(folder / "b"), errno.EEXIST)
+    refused(lambda: os.rmdir(folder / "b"), errno.ENOTDIR)
+    os.symlink("b", folder / "new")
+    os.replace(folder / "new", folder / "b")
+    assert os.readlink(folder / "b") == "b"
+    (folder / "file").write_bytes(b"file")
+    os.replace(folder / "file", folder / "b")
+    assert not (folder / "b").is_symlink() and (folder / "b").read_bytes() == b"file"
+    assert place.objects() == {"there": b"text", "b": b"file"}
+    os.symlink("there", folder / "new")
+    with open(folder / "b", "rb") as file:
+        os.replace(folder / "new", folder / "b")
+        assert mount == "stream" or file.read() == b"file"
+    assert os.readlink(folder / "b") == "there" and place.objects() == {"there": b"text", "b.rclonelink": b"there"}
+    os.remove(folder / "b")
+    assert os.listdir(folder) == ["there"] and place.objects() == {"there": b"text"}
+
+
+@says("A folder is renamed with the links in it, and it is not empty while a link lies in it.")
+def test_links_in_a_folder(place: Place) -> None:
+    folder = place.at("write")
+    os.mkdir(folder / "a")
+    os.symlink("x", folder / "a" / "link")
+    refused(lambda: os.rmdir(folder / "a"), errno.ENOTEMPTY)
+    os.rename(folder / "a", folder / "b")
+    assert os.readlink(folder / "b" / "link") == "x" and not (folder / "a").exists()
+    shutil.rmtree(folder / "b")
+    assert place.objects() == {"there": b"text"}
+
+
+@says("If a file or folder has the name of a link, it is seen and the link is not.")
+def test_links_give_way(place: Place) -> None:
+    for name in ("file.rclonelink", "folder.rclonelink", "file", "folder/a"):
+        place.put(name)
+    folder = place.at("write")
+    assert sorted(os.listdir(folder)) == ["file", "folder", "there"]
+    assert not (folder / "file").is_symlink() and (folder / "file").is_file()
+    assert not (folder / "folder").is_symlink() and (folder / "folder").is_dir()
+
+
+@says(
+    "Where there are links, no file is made whose name ends with `.rclonelink`: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`."
+)
+@pytest.mark.parametrize("mount", ["write", "stream"])
+def test_names_of_links(place: Place, mount: str) -> None:
+    folder = place.at(mount)
+    refused(lambda: (folder / "a.rclonelink").write_bytes(b"x"), errno.EINVAL)
+    refused(lambda: os.symlink("x", folder / "a.rclonelink"), errno.EINVAL)
+    refused(lambda: os.rename(folder / "there", folder / "a.rclonelink"), errno.EINVAL)
+    os.symlink("x", folder / ("n" * 244))
+    refused(lambda: os.symlink("x", folder / ("n" * 245)), errno.ENAMETOOLONG)
+    assert sorted(os.listdir(folder)) == ["n" * 244, "there"]
+
+
+@says("A link belongs to the user who makes it, and its owner and times can be set until the mount ends.")
+def test_owners_of_links(place: Place) -> None:
+    link = place.at("write") / "link"
+    os.symlink("nothing", link)
+    os.utime(link, (1_000_000_000, 1_100_000_000), follow_symlinks=False)
+    assert (os.lstat(link).st_mtime, os.lstat(link).st_uid) == (1_100_000_000, os.getuid())
+    if os.geteuid() == 0:
+        os.lchown(link, 5, 6)
+        assert (os.lstat(link).st_uid, os.lstat(link).st_gid) == (5, 6)
+    assert os.lstat(link).st_mtime == 1_100_000_000
+
+
 # ---- What there is not
 
 
 @says(
-    "There are no hard links, symbolic links, devices or named pipes: making one is refused.",
+    "There are no hard links, devices or named pipes: making one is refused.",
     "Without `--writable` there are no extended attributes, and no mount has access lists (ACLs): a program gets `EOPNOTSUPP`.",
     "Locks of `flock` and `fcntl` hold between the programs of one mount, and say nothing to other machines.",
 )
 def test_what_there_is_not(place: Place) -> None:
     folder = place.at("write")
-    refused(lambda: os.symlink("there", folder / "link"), errno.EPERM)
     refused(lambda: os.link(folder / "there", folder / "link"), errno.EPERM)
     refused(lambda: os.mkfifo(folder / "fifo"), errno.EPERM)
     refused(lambda: os.getxattr(place.at("read") / "there", "user.x"), errno.EOPNOTSUPP)
