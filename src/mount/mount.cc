@@ -84,6 +84,7 @@ void Mount::Server::OnInit(fuse_conn_info& connection) {
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS_AUTO);
   connection.want |= connection.capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS);
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_AUTO_INVAL_DATA);  // the bytes of an inode never change
+  if (options_.links) connection.want |= connection.capable & FUSE_CAP_CACHE_SYMLINKS;
   // Also of reads: what the kernel asks for at a time. A longer one could not be answered whole, and the kernel takes a
   // short answer for the end of the file.
   connection.max_write = std::min<unsigned>(connection.max_write, kMaxFuseRead);
@@ -146,6 +147,7 @@ fuse_lowlevel_ops Mount::Server::Operations() {
   };
   AddWriting(operations);
   AddChanges(operations);
+  AddLinks(operations);
   return operations;
 }
 

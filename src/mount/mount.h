@@ -23,6 +23,7 @@ struct MountOptions {
   mode_t umask = 0022;        // taken from 0777 (folders) and 0666 (files); of a read-only mount the write bits, too
   bool writable = false;      // programs may change what is there (docs/mount.md)
   bool no_overwrite = false;  // but for the contents of objects that are there
+  bool links = false;         // objects with a LinkKey (mount/remote_tree.h) are symbolic links
   // The folder for the bytes of files that are being written; "": they are streams.
   std::string staging_folder;
   uint64_t staging_bytes = 0;                 // 0: half of what is free on the disk

@@ -246,26 +246,31 @@ absl::Status Mount::Server::RemoveName(const std::shared_ptr<WrittenFile>& file,
   return absl::OkStatus();
 }
 
-absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const char* name) {
-  RETURN_IF_ERROR(CheckWritable());
-  const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
-  if (staging_ == nullptr) RETURN_IF_ERROR(Settle(key, patience));
-  std::shared_ptr<WrittenFile> file = local_.Find(key);
+// A file or link, of which programs that have it open keep the bytes.
+absl::Status Mount::Server::RemoveObject(const Node& node, const Patience& patience) {
+  std::shared_ptr<WrittenFile> file = local_.Find(node.key);
   absl::Status removed;
   if (file == nullptr) {
-    ASSIGN_OR_RETURN(const Node node, Find(parent, name, patience));
-    if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
     ASSIGN_OR_RETURN(file, KeepForReaders(node, patience));
     removed = file == nullptr ? DeleteVersion(node, patience) : RemoveName(file, patience);
   } else {
     if (file->in_store()) RETURN_IF_ERROR(KeepForReaders(file->node(), patience).status());
     removed = RemoveName(file, patience);
   }
-  ahead_.Forget(key);
-  inodes_.Outdate(key);
-  RETURN_IF_ERROR(removed);
-  attributes_.Remove(key);
+  ahead_.Forget(node.key);
+  inodes_.Outdate(node.key);
+  if (removed.ok()) attributes_.Remove(node.key);
+  return removed;
+}
+
+absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const char* name) {
+  RETURN_IF_ERROR(CheckWritable());
+  const Patience patience = PatienceOf(request);
+  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  if (staging_ == nullptr) RETURN_IF_ERROR(Settle(key, patience));
+  ASSIGN_OR_RETURN(const Node node, FindShown(parent, name, key, patience));
+  if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
+  RETURN_IF_ERROR(RemoveObject(node, patience));
   KeepFolderOf(key);
   NoteChangeBeside(key);
   fuse_reply_err(request, 0);
@@ -441,7 +446,7 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
   const bool no_replace = (flags & kNoReplace) != 0;
   const Patience patience = PatienceOf(request);
   ASSIGN_OR_RETURN(const std::string from, KeyOf(parent, name));
-  ASSIGN_OR_RETURN(const std::string to, KeyOf(new_parent, new_name));
+  ASSIGN_OR_RETURN(const std::string to, NewKeyOf(new_parent, new_name));
   if (staging_ == nullptr) {
     RETURN_IF_ERROR(Settle(from, patience));
     RETURN_IF_ERROR(Settle(to, patience));
@@ -450,19 +455,21 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
     fuse_reply_err(request, 0);
     return absl::OkStatus();
   }
-  const auto find = [&](uint64_t folder, const char* its_name, const std::string& key) -> absl::StatusOr<Node> {
-    if (const auto file = local_.Find(key)) return file->node();
-    return Find(folder, its_name, patience);
-  };
-  ASSIGN_OR_RETURN(const Node node, find(parent, name, from));
-  const absl::StatusOr<Node> there = find(new_parent, new_name, to);
+  ASSIGN_OR_RETURN(const Node node, FindShown(parent, name, from, patience));
+  const absl::StatusOr<Node> there = FindShown(new_parent, new_name, to, patience);
   if (there.ok()) {
     RETURN_IF_ERROR(CheckReplaced(node, *there, no_replace, patience));
   } else if (!absl::IsNotFound(there.status())) {
     return there.status();
   }
-  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience)
-                                   : RenameFile(from, to, no_replace, patience));
+  std::string target = node.is_folder() ? to + "/" : to;
+  if (tree_.IsLink(node)) {
+    ASSIGN_OR_RETURN(target, LinkKeyOf(to, new_name));
+  }
+  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, target, patience)
+                                   : RenameFile(node.key, target, no_replace, patience));
+  // A link and a file of one name are two objects.
+  if (there.ok() && !there->is_folder() && there->key != target) RETURN_IF_ERROR(RemoveObject(*there, patience));
   NoteChangeBeside(from);
   NoteChangeBeside(to);
   fuse_reply_err(request, 0);
@@ -492,9 +499,6 @@ void Mount::Server::AddChanges(fuse_lowlevel_ops& operations) {
   // An object is bytes, and has one key. EPERM is what Linux says where a file system cannot have such a thing.
   operations.link = [](Request request, fuse_ino_t, fuse_ino_t, const char*) {
     AnswerChange(request, [](Server& self) { return self.RefuseKind("a second name"); });
-  };
-  operations.symlink = [](Request request, const char*, fuse_ino_t, const char*) {
-    AnswerChange(request, [](Server& self) { return self.RefuseKind("a symbolic link"); });
   };
   operations.mknod = [](Request request, fuse_ino_t, const char*, mode_t, dev_t) {
     AnswerChange(request, [](Server& self) { return self.RefuseKind("a pipe, socket or device"); });

@@ -66,7 +66,8 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       memory_(memory),
       prefix_(std::move(prefix)),
       options_(std::move(options)),
-      tree_(store, options_.metadata_ttl, OwnFilesIn(options_)),
+      tree_(store, options_.metadata_ttl, OwnFilesIn(options_),
+            options_.links ? RemoteTree::Links::kAreLinks : RemoteTree::Links::kAreFiles),
       tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
       around_(store, memory, BytesAround(memory)),
       around_room_(around_.keep_bytes()),
@@ -154,7 +155,8 @@ struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) {
   info.st_gid = options_.gid;
   info.st_nlink = 1;  // also of folders: programs take more for the number of folders in them
   info.st_blksize = static_cast<blksize_t>(kMaxFuseRead);
-  info.st_mode = (node.is_folder() ? S_IFDIR : S_IFREG) | PermissionsOf(node);
+  const bool is_link = tree_.IsLink(node);
+  info.st_mode = is_link ? S_IFLNK | 0777 : (node.is_folder() ? S_IFDIR : S_IFREG) | PermissionsOf(node);
   int64_t modified_ms = node.modified_ms;
   if (node.is_folder()) {
     modified_ms = std::chrono::duration_cast<std::chrono::milliseconds>(mounted_at_.time_since_epoch()).count();
@@ -172,7 +174,7 @@ struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) {
   if (!options_.writable) return info;
   const std::optional<FileAttributes> set = attributes_.Find(node.key);
   if (!set) return info;
-  if (set->mode) info.st_mode = (info.st_mode & S_IFMT) | *set->mode;
+  if (set->mode && !is_link) info.st_mode = (info.st_mode & S_IFMT) | *set->mode;
   info.st_uid = set->uid.value_or(info.st_uid);
   info.st_gid = set->gid.value_or(info.st_gid);
   if (set->version == node.etag) {
@@ -222,7 +224,7 @@ absl::StatusOr<Node> Mount::Server::Find(uint64_t parent, const char* name, cons
   ASSIGN_OR_RETURN(const Node folder, Known(parent));
   const std::string key = folder.key + name;
   if (options_.writable && local_.HasFolder(key + "/")) return tree_.FolderNode(key + "/");
-  if (std::optional<Node> listed = ahead_.Find(key)) return *std::move(listed);
+  if (std::optional<Node> listed = ahead_.Find(key); listed && !tree_.IsLink(*listed)) return *std::move(listed);
   return tree_.Lookup(folder.key, name, patience);
 }
 
@@ -447,7 +449,7 @@ bool Mount::Server::AddEntry(Request request, std::vector<char>& out, size_t siz
   if (!plus) {
     // The kernel looks it up before it uses it; until then it has no number of ours.
     entry.attr.st_ino = kNoNumber;
-    entry.attr.st_mode = found.node.is_folder() ? S_IFDIR : S_IFREG;
+    entry.attr.st_mode = found.node.is_folder() ? S_IFDIR : tree_.IsLink(found.node) ? S_IFLNK : S_IFREG;
     const size_t needed = fuse_add_direntry(request, nullptr, 0, name, nullptr, 0);
     if (!Append(out, size, needed)) return false;
     fuse_add_direntry(request, out.data() + at, needed, name, &entry.attr, static_cast<off_t>(next));

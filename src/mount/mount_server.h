@@ -176,6 +176,15 @@ class Mount::Server {
   absl::Status FinishStream(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
   void AbandonStream(const std::shared_ptr<WrittenFile>& file);
 
+  // Symbolic links (mount_links.cc).
+  absl::StatusOr<std::string> NewKeyOf(uint64_t parent, const char* name) const;
+  static absl::StatusOr<std::string> LinkKeyOf(const std::string& key, const char* name);
+  absl::StatusOr<Node> FindShown(uint64_t parent, const char* name, const std::string& key,
+                                 const Patience& patience) const;
+  absl::StatusOr<ObjectInfo> PutLink(const std::string& key, std::string target, const Patience& patience);
+  absl::Status MakeLink(Request request, const char* target, uint64_t parent, const char* name);
+  absl::Status ReadLink(Request request, uint64_t inode);
+
   // Attributes, folders, removing, renaming (mount_changes.cc).
   absl::Status SetSize(uint64_t inode, uint64_t size, const fuse_file_info* file, const Patience& patience);
   absl::Status SetAttributes(Request request, uint64_t inode, const struct stat& wanted, int which,
@@ -185,6 +194,7 @@ class Mount::Server {
   absl::Status RemoveFile(Request request, uint64_t parent, const char* name);
   absl::StatusOr<std::shared_ptr<WrittenFile>> KeepForReaders(const Node& node, const Patience& patience);
   absl::Status RemoveName(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
+  absl::Status RemoveObject(const Node& node, const Patience& patience);
   absl::Status Rename(Request request, uint64_t parent, const char* name, uint64_t new_parent, const char* new_name,
                       unsigned flags);
   absl::Status RenameFolder(const std::string& from, const std::string& to, const Patience& patience);
@@ -212,6 +222,7 @@ class Mount::Server {
   static void AddWriting(fuse_lowlevel_ops& operations);
   static void AddChanges(fuse_lowlevel_ops& operations);
   static void AddExtended(fuse_lowlevel_ops& operations);
+  static void AddLinks(fuse_lowlevel_ops& operations);
   void OnInit(fuse_conn_info& connection);
 
   ObjectStore& store_;

@@ -54,7 +54,7 @@ absl::Status Mount::Server::AwaitReplacement(const std::string& key, const Patie
 absl::Status Mount::Server::CreateStream(Request request, uint64_t parent, const char* name, mode_t mode,
                                          fuse_file_info& file) {
   const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  ASSIGN_OR_RETURN(const std::string key, NewKeyOf(parent, name));
   const std::string uri = store_.Uri(key);
   if (local_.Find(key) != nullptr && (file.flags & O_EXCL) != 0) {
     return absl::AlreadyExistsError(uri + ": there is such a file");
@@ -66,6 +66,8 @@ absl::Status Mount::Server::CreateStream(Request request, uint64_t parent, const
   if (there.ok()) {
     if ((file.flags & O_EXCL) != 0) return absl::AlreadyExistsError(uri + ": there is such a file");
     if (there->is_folder()) return RefusedWith(EISDIR, uri + ": is a folder");
+    // The kernel looks again, and follows it.
+    if (tree_.IsLink(*there)) return absl::FailedPreconditionError(uri + ": is a link by now");
     // The kernel did not know of it yet.
     if (options_.no_overwrite || (file.flags & O_TRUNC) == 0) return CannotChange(uri, options_.no_overwrite);
     ASSIGN_OR_RETURN(const Node node, tree_.Look(key, patience));

@@ -140,7 +140,7 @@ absl::Status Mount::Server::CreateFile(Request request, uint64_t parent, const c
   RETURN_IF_ERROR(CheckWritable());
   if (staging_ == nullptr) return CreateStream(request, parent, name, mode, file);
   const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  ASSIGN_OR_RETURN(const std::string key, NewKeyOf(parent, name));
   const std::string uri = store_.Uri(key);
   std::shared_ptr<WrittenFile> written = local_.Find(key);
   absl::StatusOr<Node> there = absl::NotFoundError(uri);
@@ -149,6 +149,8 @@ absl::Status Mount::Server::CreateFile(Request request, uint64_t parent, const c
   const bool exists = written != nullptr || there.ok();
   if (exists && (file.flags & O_EXCL) != 0) return absl::AlreadyExistsError(uri + ": there is such a file");
   if (there.ok() && there->is_folder()) return RefusedWith(EISDIR, uri + ": is a folder");
+  // The kernel looks again, and follows it.
+  if (there.ok() && tree_.IsLink(*there)) return absl::FailedPreconditionError(uri + ": is a link by now");
   if (options_.no_overwrite && (there.ok() || (written != nullptr && written->in_store()))) {
     return NeedsOverwriting(uri);
   }

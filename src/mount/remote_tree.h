@@ -17,8 +17,15 @@ inline constexpr size_t kMaxFileName = 255;
 /// Whether a file can have such a name: 1 to 255 bytes, no '/', not "." and not "..".
 bool IsFileName(std::string_view name);
 
+/// The key of the object that is the symbolic link of that key. rclone has links under such names, too (--links): a
+/// listing tells them from files, without a request for each.
+std::string LinkKey(const std::string& key);
+/// Whether the key or name is one of those, if the object is of the right size.
+bool IsLinkKey(std::string_view key);
+
 /// Names, sizes and folders of a store. Folders are what keys make with their '/': they exist as long as something lies
-/// below them. If a file and a folder have one name, the folder has it, and the file cannot be reached.
+/// below them. If a file and a folder have one name, the folder has it, and the file cannot be reached. A link gives
+/// way to both.
 /// Thread-safe; what it tells is fresh for `ttl`.
 class RemoteTree {
  public:
@@ -26,10 +33,16 @@ class RemoteTree {
   /// folder for a class of images, and found by name, so that Millrace can tell that data are not complete.
   enum class OwnFiles { kShown, kHidden };
 
-  RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown)
-      : store_(store), ttl_(ttl), own_files_(own_files) {}
+  /// Whether objects with a LinkKey are symbolic links, with the names that the links have.
+  enum class Links { kAreFiles, kAreLinks };
 
-  /// What `name` is in the folder. NotFound if it is nothing.
+  RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown,
+             Links links = Links::kAreFiles)
+      : store_(store), ttl_(ttl), own_files_(own_files), links_(links) {}
+
+  /// Its bytes are the path that it stands for.
+  bool IsLink(const Node& node) const;
+  /// What `name` is in the folder. NotFound if it is nothing. That of a link has a LinkKey.
   absl::StatusOr<Node> Lookup(const std::string& folder, std::string_view name, const Patience& patience) const;
   /// What the file is now. NotFound if it is gone.
   absl::StatusOr<Node> Look(const std::string& key, const Patience& patience) const;
@@ -55,11 +68,14 @@ class RemoteTree {
 
  private:
   absl::StatusOr<bool> Exists(const std::string& folder, const Patience& patience) const;
+  absl::StatusOr<bool> HidesLink(const std::string& key, const Page& page, std::string_view first,
+                                 std::string_view last, const Patience& patience) const;
   bool ListsFolder(std::string_view name) const;
 
   ObjectStore& store_;
   const std::chrono::nanoseconds ttl_;
   const OwnFiles own_files_;
+  const Links links_;
 };
 
 }  // namespace millrace
