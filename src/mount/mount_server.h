@@ -157,6 +157,7 @@ class Mount::Server {
   absl::Status CommitFile(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
   void NoteVersion(const std::shared_ptr<WrittenFile>& file);
   void GiveUp(const std::shared_ptr<WrittenFile>& file);
+  void GiveUpKilled(const std::shared_ptr<WrittenFile>& file);
   void ForgetName(const WrittenFile& file);
   bool Defer(const std::shared_ptr<WrittenFile>& file);
   bool CommitClosed(const std::shared_ptr<WrittenFile>& file);

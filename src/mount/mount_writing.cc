@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/log_exception.h"
 #include "base/thread_pool.h"
 #include "mount/mount_server.h"
@@ -291,7 +292,7 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
   if (is_opener && !open.closed.exchange(true)) --written.writing;
   if (is_opener && WasKilled(thread)) {
     // Nobody knows what is missing. (A file that outlives it is committed when the kernel releases the file.)
-    if (!written.outlives_writer() && written.writing == 0) GiveUp(open.written);
+    if (!written.outlives_writer() && written.writing == 0) GiveUpKilled(open.written);
   } else if (written.ended()) {
     RETURN_IF_ERROR(written.Commit(PatienceOf(request)));  // tells why
   } else if (written.writing == 0 && written.size() > 0 && !Defer(open.written)) {
@@ -320,6 +321,19 @@ absl::Status Mount::Server::SyncFile(Request request, const fuse_file_info& file
 void Mount::Server::GiveUp(const std::shared_ptr<WrittenFile>& file) {
   file->Abandon();
   ForgetName(*file);
+}
+
+// The same of a file whose writer was killed: a half checkpoint must not look whole, but a log is of use. So its bytes
+// stay for `millrace mount --recover`, as long as they leave room for files of programs that live.
+void Mount::Server::GiveUpKilled(const std::shared_ptr<WrittenFile>& file) {
+  const std::string killed = store_.Uri(file->key()) + ": its writer was killed, so it is no object";
+  if (staging_->used_bytes() <= staging_->most_bytes() / 2) {
+    file->Park(killed);
+  } else {
+    Log(LogLevel::kWarning, "mount",
+        killed + "; its bytes are not kept, since more than half of --staging-size is used");
+  }
+  GiveUp(file);
 }
 
 // The name stands for what the store has, and no more for this file.

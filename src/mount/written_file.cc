@@ -343,7 +343,9 @@ absl::Status WrittenFile::Sync(const Patience& patience) {
 
 void WrittenFile::Abandon() {
   std::lock_guard lock(mutex_);
-  failed_ = RefusedWith(EIO, uri_ + ": the process that wrote it was killed, so nothing of it is kept; write it again");
+  if (failed_.ok()) {
+    failed_ = RefusedWith(EIO, uri_ + ": the process that wrote it was killed, so it is no object; write it again");
+  }
   abandoned_ = true;
   ended_ = true;
   changed_ = false;

@@ -539,6 +539,55 @@ def test_killed(place: Place) -> None:
     assert {name: (folder / name).read_bytes() for name in kept} == kept
 
 
+WRITES_AND_HANGS = """
+import sys, time
+with open(sys.argv[1], "wb", buffering=0) as file:
+    file.write(b"line of a log\\n" * int(sys.argv[2]))
+    print("written", flush=True)
+    time.sleep(600)
+"""
+
+
+@says(
+    "The bytes of a file whose writer was killed stay in the staging folder, and `--log` names them. Once the mount has ended, `millrace mount --recover` lists them.",
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("lines", [3, 1_000_000])
+def test_bytes_of_a_killed_writer(
+    place: Place, sandbox: Sandbox, tmp_path: Path, number: signal.Signals, lines: int
+) -> None:
+    log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--log", log, env=place.store.env()):
+        command = [sys.executable, "-c", WRITES_AND_HANGS, folder / "train.log", str(lines)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+            writer.send_signal(number)
+        wait_until(lambda: not (folder / "train.log").exists(), "the end of the file")
+        assert f"{place.prefix}/train.log: its writer was killed" in log.read_text()
+        (folder / "train.log").write_bytes(b"another one")
+    assert place.objects() == {"there": b"text", "train.log": b"another one"}
+    listed = left_files(sandbox)
+    assert f"s3://b/{place.prefix}/train.log  " in listed and "its writer was killed" in listed
+    (copy,) = (line.split() for line in listed.splitlines() if "millrace cp" in line)
+    assert Path(copy[2]).read_bytes() == b"line of a log\n" * lines and copy[2] in log.read_text()
+
+
+@says("If more than half of `--staging-size` is used, the bytes of a file whose writer was killed do not stay.")
+def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
+    log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
+    options = ("--writable", "--staging-size", "40MiB", "--log", log)
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+        for name in "abc":  # 14 MB each
+            command = [sys.executable, "-c", WRITES_AND_HANGS, folder / name, "1000000"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+                assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+                writer.kill()
+            wait_until(lambda name=name: not (folder / name).exists(), "the end of the file")
+    listed = left_files(sandbox)
+    assert [name for name in "abc" if f"{place.prefix}/{name}  " in listed] == ["a"]
+    assert "more than half of --staging-size is used" in log.read_text()
+
+
 @says(
     "A program was not killed if it ends because the reader of its pipe is gone (`SIGPIPE`), or its file is too large (`SIGXFSZ`). Its files become objects.",
 )
