@@ -23,7 +23,7 @@ absl::StatusOr<std::string> Mount::Server::LinkKeyOf(const std::string& key, con
   return RefusedWith(ENAMETOOLONG, fmt::format("{}: the name or the key is too long for a link", name));
 }
 
-// What the name is, also if it is a file that is being written. NotFound if it is nothing.
+// As Find, and a file that is being written is found, too.
 absl::StatusOr<Node> Mount::Server::FindShown(uint64_t parent, const char* name, const std::string& key,
                                               const Patience& patience) const {
   if (const auto file = local_.Find(key)) return file->node();

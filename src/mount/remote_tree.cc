@@ -124,10 +124,9 @@ absl::StatusOr<bool> RemoteTree::HasBelow(const std::string& folder, const Patie
          std::any_of(page->objects.begin(), page->objects.end(), [&](const auto& info) { return info.key != folder; });
 }
 
-// Whether a file or folder has the name of a link, whose own key would be `key`: on this page, which is all from
-// `first`
-// ("": the folder begins here) to `last` ("": it ends here), or on another one. Between the keys of the three others
-// may come: "a", "a-1", "a.rclonelink", "a.txt", "a/x".
+// A file or folder may have the name of a link, which would have `key` then. It is on this page, or on another one,
+// since other keys may come between the three: "a", "a-1", "a.rclonelink", "a.txt", "a/x". The page is all from `first`
+// to `last`; they are "" if the folder begins or ends with it.
 absl::StatusOr<bool> RemoteTree::HidesLink(const std::string& key, const Page& page, std::string_view first,
                                            std::string_view last, const Patience& patience) const {
   const std::string_view name = std::string_view(key).substr(key.rfind('/') + 1);  // npos + 1 is 0

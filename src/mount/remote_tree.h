@@ -17,10 +17,10 @@ inline constexpr size_t kMaxFileName = 255;
 /// Whether a file can have such a name: 1 to 255 bytes, no '/', not "." and not "..".
 bool IsFileName(std::string_view name);
 
-/// The key of the object that is the symbolic link of that key. rclone has links under such names, too (--links): a
-/// listing tells them from files, without a request for each.
+/// Returns the key of the object that is the symbolic link of that key. rclone has links under such names, too
+/// (--links). A listing tells them from files, without a request for each.
 std::string LinkKey(const std::string& key);
-/// Whether the key or name is one of those, if the object is of the right size.
+/// Returns true if the key or name is one of those. A link also has the right size.
 bool IsLinkKey(std::string_view key);
 
 /// Names, sizes and folders of a store. Folders are what keys make with their '/': they exist as long as something lies
@@ -33,7 +33,7 @@ class RemoteTree {
   /// folder for a class of images, and found by name, so that Millrace can tell that data are not complete.
   enum class OwnFiles { kShown, kHidden };
 
-  /// Whether objects with a LinkKey are symbolic links, with the names that the links have.
+  /// Objects with a LinkKey are files of that name, or symbolic links with the name before the suffix.
   enum class Links { kAreFiles, kAreLinks };
 
   RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown,
