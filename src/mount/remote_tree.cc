@@ -32,8 +32,8 @@ bool IsEmptyPage(const ListPage& page) {
   return page.objects.empty() && page.common_prefixes.empty();
 }
 
-constexpr std::string_view kLinkSuffix = ".rclonelink";
-constexpr uint64_t kMaxLinkBytes = 4095;  // the longest path that the kernel takes
+constexpr std::string_view kRcloneLink = ".rclonelink";
+constexpr uint64_t kMaxTargetBytes = 4095;  // the longest path that the kernel takes
 
 }  // namespace
 
@@ -43,17 +43,17 @@ bool IsFileName(std::string_view name) {
 }
 
 std::string LinkKey(const std::string& key) {
-  return key + std::string(kLinkSuffix);
+  return key + std::string(kRcloneLink);
 }
 
 bool IsLinkKey(std::string_view key) {
-  if (!key.ends_with(kLinkSuffix)) return false;
-  key.remove_suffix(kLinkSuffix.size());
+  if (!key.ends_with(kRcloneLink)) return false;
+  key.remove_suffix(kRcloneLink.size());
   return !key.empty() && key.back() != '/';
 }
 
 bool RemoteTree::IsLink(const Node& node) const {
-  return links_ == Links::kAreLinks && node.size > 0 && node.size <= kMaxLinkBytes && IsLinkKey(node.key);
+  return links_ == Links::kAreLinks && node.size > 0 && node.size <= kMaxTargetBytes && IsLinkKey(node.key);
 }
 
 Node RemoteTree::FileNode(const ObjectInfo& info, const std::string& key) const {
@@ -80,7 +80,7 @@ absl::StatusOr<Node> RemoteTree::Lookup(const std::string& folder, std::string_v
   const std::string as_folder = key + "/";
   const std::string as_link = LinkKey(key);
   const bool may_be_link =
-      links_ == Links::kAreLinks && name.size() + kLinkSuffix.size() <= kMaxFileName && as_link.size() < kMaxKeyBytes;
+      links_ == Links::kAreLinks && name.size() + kRcloneLink.size() <= kMaxFileName && as_link.size() < kMaxKeyBytes;
   // All at once, since only one of them finds something.
   auto below = SendList(store_, AnyBelow(as_folder));
   auto head = SendHead(store_, key);
@@ -171,7 +171,7 @@ absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std
     std::string name = object.key.substr(folder.size());
     if (!IsFileName(name)) continue;
     if (Node node = FileNode(object, object.key); IsLink(node)) {
-      name.resize(name.size() - kLinkSuffix.size());
+      name.resize(name.size() - kRcloneLink.size());
       links.push_back({std::move(name), std::move(node)});
       continue;
     }
