@@ -1,4 +1,4 @@
-"""Fixtures for every Python test: the `millrace` binary, and `devstore` processes."""
+"""Has the fixtures of every Python test: the `millrace` binary, and `devstore` processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACCESS_KEY = "millrace"
 SECRET_KEY = "millrace-secret"
 
 
-# Where the tests run in the background of a shell, Ctrl-C is ignored, and would be by what they start.
+# If the tests run in the background of a shell, Ctrl-C is ignored, and would be by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # likewise, under nohup
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def find_binary() -> Path | None:
-    """MILLRACE_BIN, else the `dev` build, else the newest of all builds."""
+    """Returns MILLRACE_BIN, else the `dev` build, else the newest of all builds."""
     if named := os.environ.get("MILLRACE_BIN"):
         return Path(named)
     usual = ROOT / "build" / "dev" / "bin" / "millrace"
@@ -54,21 +54,21 @@ def millrace_bin() -> Path:
 
 @pytest.fixture
 def cache_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a cache, which does not exist yet, on a file system that has room for it."""
+    """Returns a folder for a cache, which does not exist yet, on a file system that has room for it."""
     with with_room(tmp_path) as folder:
         yield folder / "cache"
 
 
 @functools.cache
 def boto3_session() -> Any:
-    """One for all clients: reading botocore's models is what takes long."""
+    """Makes one session for all clients: reading botocore's models is what takes long."""
     import boto3  # type: ignore[import-untyped]
 
     return boto3.session.Session()
 
 
 class Devstore:
-    """A running `millrace devstore`."""
+    """Is a running `millrace devstore`."""
 
     def __init__(self, binary: Path, root: str, arguments: tuple[str, ...], stderr: Path) -> None:
         self.root = root
@@ -88,7 +88,7 @@ class Devstore:
         raise AssertionError(f"devstore {root} {arguments} ended: {stderr.read_text()}")
 
     def env(self) -> dict[str, str]:
-        """What AWS clients need to use it."""
+        """Returns what AWS clients need to use it."""
         env = {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -100,7 +100,7 @@ class Devstore:
         return env
 
     def client(self, *, access_key: str = ACCESS_KEY, secret_key: str = SECRET_KEY, **config: Any) -> Any:
-        """A boto3 client without retries; `config` goes to botocore.config.Config, `region_name` included."""
+        """Makes a boto3 client without retries; `config` goes to botocore.config.Config, `region_name` included."""
         from botocore.config import Config  # type: ignore[import-untyped]
 
         settings: dict[str, Any] = {"region_name": "us-east-1", "read_timeout": 120}
@@ -115,7 +115,7 @@ class Devstore:
         )
 
     def stop(self) -> None:
-        """By SIGTERM, which must be obeyed."""
+        """Stops it by SIGTERM, which must be obeyed."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -155,7 +155,7 @@ def devstore(millrace_bin: Path, tmp_path: Path) -> Iterator[StartDevstore]:
 
 @pytest.fixture(scope="module")
 def module_devstore(millrace_bin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartDevstore]:
-    """The same, stopped after the last test of the module: for tests that only read."""
+    """Does the same, but stops them after the last test of the module: for tests that only read."""
     yield from starter(millrace_bin, tmp_path_factory.mktemp("devstore"))
 
 

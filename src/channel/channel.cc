@@ -38,7 +38,7 @@ bool IsChannelName(std::string_view name) {
   });
 }
 
-// The place of the value among those of the contract.
+// Returns the place of the value among those of the contract.
 absl::StatusOr<size_t> TakeWord(const Channel& channel, std::string_view key, std::string_view value,
                                 std::span<const std::string_view> values) {
   const auto found = std::ranges::find(values, value);

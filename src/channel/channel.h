@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// The way in which a program gets the data of a channel. `channel.cc` has the words (`kModes`) and rules
+/// States the way in which a program gets the data of a channel. `channel.cc` has the words (`kModes`) and rules
 /// (`CheckChannel`); `job/job_channels.cc` (`PrepareJob`) implements each mode.
 enum class ChannelMode {
   kFile,      // copied to the folder of the channel before the program starts
@@ -19,14 +19,14 @@ enum class ChannelMode {
 };
 std::string_view ChannelModeName(ChannelMode mode);  // "File", "FastFile", "Pipe"
 
-/// The kind of thing that the URI of a channel names.
+/// States the kind of thing that the URI of a channel names.
 enum class ChannelType {
   kS3Prefix,           // objects, or one object
   kManifest,           // a JSON array: {"prefix": URI}, then the names of objects behind it
   kAugmentedManifest,  // lines of JSON whose members are values, or name objects
 };
 
-/// A named input of a job. The program finds its data in `input/data/NAME` of the job's tree.
+/// Describes a named input of a job. The program finds its data in `input/data/NAME` of the job's tree.
 struct Channel {
   static constexpr uint64_t kMaxEpochs = 64;
   static constexpr size_t kMaxAttributes = 16;
@@ -34,7 +34,7 @@ struct Channel {
 
   std::string name;          // 1 to 64 letters, digits, '.', '-' and '_'; not "." and not ".."
   std::string uri;           // of a folder or an object
-  std::string content_type;  // told to the program; "": not
+  std::string content_type;  // passed to the program; "": not
   ChannelMode mode = ChannelMode::kFile;
   ChannelType type = ChannelType::kS3Prefix;
   bool sharded = false;                  // each host gets its part of the items, not all of them
@@ -46,7 +46,7 @@ struct Channel {
   uint64_t epochs = 1;                   // kPipe: a program that resumes may begin with any of so many
 };
 
-/// OK if the settings go together; InvalidArgument if SageMaker has no such channel.
+/// Returns OK if the settings go together; InvalidArgument if SageMaker has no such channel.
 absl::Status CheckChannel(const Channel& channel);
 
 /// Takes one of the keys below with its value. InvalidArgument for keys and values outside the contract.

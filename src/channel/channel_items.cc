@@ -69,7 +69,7 @@ class PartsToLearn {
   std::deque<std::pair<ChannelPart*, Completion<absl::StatusOr<ObjectInfo>>>> asked_;
 };
 
-/// The object of that URI, if there is one.
+/// Returns the object of that URI, if there is one.
 absl::StatusOr<std::optional<std::pair<Location, ObjectInfo>>> FindObject(Stores& stores, const std::string& uri,
                                                                           const std::stop_token& stop) {
   if (uri.ends_with('/')) return std::nullopt;
@@ -77,7 +77,7 @@ absl::StatusOr<std::optional<std::pair<Location, ObjectInfo>>> FindObject(Stores
   if (!at.ok() || at->prefix.empty()) return std::nullopt;
   const absl::StatusOr<ObjectInfo> info = HeadBlocking(*at->store, at->prefix, stop);
   if (absl::IsCancelled(info.status())) return info.status();
-  // A folder, or something that cannot be read: listing says which.
+  // It is a folder, or something that cannot be read: listing says which.
   if (!info.ok()) return std::nullopt;
   return std::pair(*at, *info);
 }
@@ -108,7 +108,7 @@ absl::StatusOr<ChannelItems> FindObjects(Stores& stores, const Channel& channel,
   return items;
 }
 
-/// The text of the object that the channel's URI names.
+/// Returns the text of the object that the channel's URI names.
 absl::StatusOr<std::string> ReadManifestText(Stores& stores, const Channel& channel) {
   ASSIGN_OR_RETURN(const Location at, stores.OpenObject(channel.uri));
   return ReadAll(*at.store, at.prefix, kMaxManifestBytes);

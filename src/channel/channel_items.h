@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// One thing that an item of a channel consists of: an object, pinned to the version that was found, or a text.
+/// Is one thing that an item of a channel consists of: an object, pinned to the version that was found, or a text.
 struct ChannelPart {
   bool is_object = false;
   std::string text;  // its key, of an object
@@ -23,9 +23,9 @@ struct ChannelPart {
   ObjectInfo Object() const { return {.key = text, .size = size, .etag = etag, .modified_ms = modified_ms}; }
 };
 
-/// The contents of a channel, in the order of its source. These are the objects below a prefix in order of their keys,
-/// or the entries of a manifest in their order. An augmented manifest gives its lines, each of which is a number of
-/// parts. Memory: about 150 bytes a part, and its name.
+/// Has the contents of a channel, in the order of its source. These are the objects below a prefix in order of their
+/// keys, or the entries of a manifest in their order. An augmented manifest gives its lines, each of which is a number
+/// of parts. The memory is about 150 bytes a part, and its name.
 struct ChannelItems {
   std::string root;    // URI of the store, in which all objects are; Stores::Open takes it
   std::string prefix;  // of their keys, behind which their names in a folder begin; not of augmented manifests
@@ -41,7 +41,7 @@ struct ChannelItems {
 /// Looks for the items of a channel that has been checked. Folder markers and Millrace's own files (IsOwnFile) are no
 /// items. It asks for all objects, so that it reports missing ones.
 ///
-/// Blocking; Cancelled soon after a stop. NotFound if there is no item, or an object of a manifest is not there;
+/// The call blocks; Cancelled soon after a stop. NotFound if there is no item, or an object of a manifest is not there;
 /// InvalidArgument for a manifest that is none, or lacks an attribute, or names objects of several buckets.
 absl::StatusOr<ChannelItems> FindChannelItems(Stores& stores, const Channel& channel, const std::stop_token& stop = {});
 

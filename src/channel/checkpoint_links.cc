@@ -25,8 +25,8 @@ bool LeadsOut(const fs::path& path) {
   return path.empty() || path == "." || path.is_absolute() || *path.begin() == "..";
 }
 
-// True if a link `name` may have this target on another machine. Behind another link, ".." leads to another place than
-// it seems to, so it may only stand at the beginning.
+// Returns true if a link `name` may have this target on another machine. Behind another link, ".." leads to another
+// place than it seems to, so it may only stand at the beginning.
 bool StaysWithin(const fs::path& name, const fs::path& target) {
   return target.is_relative() && target == target.lexically_normal() &&
          !LeadsOut((name.parent_path() / target).lexically_normal());
@@ -36,8 +36,8 @@ int64_t LinkTimeMs(const struct stat& info) {
   return MillisecondsOf(info.st_mtim);
 }
 
-// The target of the link as a store keeps it. Returns nullopt if the link leads out of the folder. `root` has no links
-// in it.
+// Returns the target of the link as a store keeps it. Returns nullopt if the link leads out of the folder. `root` has
+// no links in it.
 std::optional<std::string> TargetWithin(const fs::path& root, const fs::path& name) {
   std::error_code error;
   const fs::path text = fs::read_symlink(root / name, error);

@@ -41,14 +41,14 @@ absl::Status FirstOf(const BulkReport& report) {
                                                  Counted(report.failed, "checkpoint file"), ToStd(status.message())));
 }
 
-// True if the error concerns one file and not the place: other files are sent all the same. The file may not be read,
-// its key is not possible, or it was changed or removed since it was looked at.
+// Returns true if the error concerns one file and not the place: other files are sent all the same. The file may not be
+// read, its key is not possible, or it was changed or removed since it was looked at.
 bool IsOfOneFile(const absl::Status& status) {
   return absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
          WasChanged(status);
 }
 
-// True if a program has removed the file since it was looked at. That is no failure.
+// Returns true if a program has removed the file since it was looked at. That is no failure.
 bool WasRemoved(const std::pair<const std::string, absl::Status>& failure) {
   return absl::IsNotFound(failure.second) && access(failure.first.c_str(), F_OK) != 0;
 }
@@ -175,36 +175,34 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
   std::set<std::string> gone;
   unsent_.clear();
   const auto wanted = [&](std::string_view name) { return !IsBehindLink(found.links, name); };
-  const absl::Status compared =
-      CompareFolders(folder_, place_, {.wanted = wanted, .stop = stop}, [&](const SyncStep& step) {
-        if (step.kind == SyncStep::Kind::kRemove) {
-          if (!step.key.ends_with(kLinkSuffix)) return absl::OkStatus();
-          std::string name = step.key.substr(place_.prefix.size());
-          name.resize(name.size() - kLinkSuffix.size());
-          if (found.links.contains(name) || IsLinkWithin(folder, name)) return absl::OkStatus();
-          struct stat info {};
-          // Programs replace a link by removing it and making another one. Those of other hosts are their business.
-          const bool is_there = lstat((folder + name).c_str(), &info) == 0;
-          if (!is_there && errno != ENOENT && errno != ENOTDIR) return absl::OkStatus();
-          if (is_there || gone_.contains(step.key)) found.stale.push_back(step.key);
-          if (!is_there && sent_.contains(step.key)) gone.insert(step.key);
-          return absl::OkStatus();
-        }
-        const auto known = sent_.find(step.key);
-        // Times do not tell all: a file may be written again, with its old size, while it is uploaded.
-        const bool same =
-            known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
-        if (same) {
-          sent_[step.key] = step.object->etag;
-        } else {
-          unsent_.insert(step.key);
-          found.changed.push_back({.file = *step.object,
-                                   .key = step.key,
-                                   .unsettled = MayBeUnfinished(step.object->modified_ms),
-                                   .there = step.kept == nullptr ? std::nullopt : std::optional(step.kept->size)});
-        }
-        return absl::OkStatus();
-      });
+  absl::Status compared = CompareFolders(folder_, place_, {.wanted = wanted, .stop = stop}, [&](const SyncStep& step) {
+    if (step.kind == SyncStep::Kind::kRemove) {
+      if (!step.key.ends_with(kLinkSuffix)) return absl::OkStatus();
+      std::string name = step.key.substr(place_.prefix.size());
+      name.resize(name.size() - kLinkSuffix.size());
+      if (found.links.contains(name) || IsLinkWithin(folder, name)) return absl::OkStatus();
+      struct stat info {};
+      // Programs replace a link by removing it and making another one. Those of other hosts are their business.
+      const bool is_there = lstat((folder + name).c_str(), &info) == 0;
+      if (!is_there && errno != ENOENT && errno != ENOTDIR) return absl::OkStatus();
+      if (is_there || gone_.contains(step.key)) found.stale.push_back(step.key);
+      if (!is_there && sent_.contains(step.key)) gone.insert(step.key);
+      return absl::OkStatus();
+    }
+    const auto known = sent_.find(step.key);
+    // Times do not tell all: a file may be written again, with its old size, while it is uploaded.
+    const bool same = known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
+    if (same) {
+      sent_[step.key] = step.object->etag;
+    } else {
+      unsent_.insert(step.key);
+      found.changed.push_back({.file = *step.object,
+                               .key = step.key,
+                               .unsettled = MayBeUnfinished(step.object->modified_ms),
+                               .there = step.kept == nullptr ? std::nullopt : std::optional(step.kept->size)});
+    }
+    return absl::OkStatus();
+  });
   gone_ = std::move(gone);
   std::erase_if(found.changed, [&](const Changed& file) {
     const bool is_none = !IsFileOfItsOwn(folder, file.file.key.substr(folder_.prefix.size()));
@@ -328,7 +326,7 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
     if (stop.stop_requested()) break;
     // A file that was whole may be written again by now.
     const uint64_t min_bytes = urgency == Urgency::kLast ? 0 : std::min(file->file.size, file->there.value_or(0));
-    const absl::Status status = SendAsItIs(*file, min_bytes, found, stop);
+    absl::Status status = SendAsItIs(*file, min_bytes, found, stop);
     if (WasRemoved({folder_.store->Uri(file->file.key), status})) continue;
     if (!status.ok() && !IsOfOneFile(status)) return status;
     failed.Update(status);
@@ -336,7 +334,7 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
   return failed;
 }
 
-// True if the place has the file or folder of this name, with all that lies below it. The name ends with '/'.
+// Returns true if the place has the file or folder of this name, with all that is below it. The name ends with '/'.
 bool CheckpointMirror::IsThere(const std::string& folder) const {
   const std::string key = place_.Key(folder);
   const auto below = unsent_.lower_bound(key);
@@ -375,7 +373,7 @@ absl::Status CheckpointMirror::Send(const Found& found, Urgency urgency, const s
   absl::Status failed;
   for (const std::span<const Changed> turn :
        {std::span<const Changed>(files.begin(), beside), std::span<const Changed>(beside, last)}) {
-    const absl::Status status = SendTurn(turn, urgency, found, stop);
+    absl::Status status = SendTurn(turn, urgency, found, stop);
     if (stop.stop_requested()) return absl::CancelledError("interrupted");
     if (!status.ok() && !IsOfOneFile(status)) return status;
     failed.Update(status);

@@ -20,8 +20,8 @@
 
 namespace millrace {
 
-/// Copies what is in `from` and is not in `to`, or has another size there and is newer: the checkpoints of an earlier
-/// job to this machine. Both are folders. Links come last (checkpoint_links.h). Removes nothing. Blocking; Cancelled
+/// Copies the checkpoints of an earlier job to this machine: what is in `from` and is not in `to`, or has another size
+/// there and is newer. Both are folders. Links come last (checkpoint_links.h). Removes nothing. Blocking; Cancelled
 /// soon after a stop.
 absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Location& to, const std::stop_token& stop);
 
@@ -55,19 +55,19 @@ class CheckpointMirror {
   CheckpointMirror(const CheckpointMirror&) = delete;
   CheckpointMirror& operator=(const CheckpointMirror&) = delete;
 
-  /// The last round, of all files, when the program has ended. Call it once. Cancelled soon after a stop.
+  /// Does the last round, of all files, when the program has ended. Call it once. Cancelled soon after a stop.
   absl::Status Finish(const std::stop_token& stop);
 
  private:
   enum class Urgency { kWhatHasSettled, kAllAsItIs, kLast };
-  /// A file that the place has not, or not as it is now.
+  /// Describes a file that the place does not have, or not as it is now.
   struct Changed {
     ObjectInfo file;
     std::string key;                // at the place
     bool unsettled = false;         // it may still be written to
     std::optional<uint64_t> there;  // the size that it has at the place; nullopt: there is none
   };
-  /// All that a round has found.
+  /// Holds all that a round has found.
   struct Found {
     CheckpointLinks links;                     // looked at first
     std::map<std::string, SeenContent> early;  // and of files that may name others what they had in them, by key

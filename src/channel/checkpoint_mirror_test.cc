@@ -96,7 +96,7 @@ TEST_F(CheckpointMirrorTest, WhatMayBeWrittenToWaitsForTheEnd) {
   EXPECT_THAT(There(), ElementsAre(Pair("a", "half"), Pair("old", "whole")));
 }
 
-/// A store that takes no object whose key has this in it.
+/// Takes no object whose key has this in it.
 class ChoosyStore final : public ForwardingStore {
  public:
   ~ChoosyStore() override { Close(); }

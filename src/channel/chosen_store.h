@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// Some objects of a store, as if it had no others: to be listed, asked for and read. For channels whose data are not
-/// all objects below a prefix.
+/// Shows some objects of a store as if it had no others: to be listed, asked for and read. It is for channels whose
+/// data are not all objects below a prefix.
 class ChosenStore final : public StoreAround {
  public:
   /// The objects may come in any order, and more than once. `below` must outlive it.

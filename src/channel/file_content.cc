@@ -60,7 +60,7 @@ absl::StatusOr<SeenContent> ReadUnchanged(const std::string& path, uint64_t max_
     ASSIGN_OR_RETURN(const size_t count, ReadSome(file.fd.get(), path, into, 0));
     content.bytes.resize(count);
     struct stat after {};
-    // One that is written in place is empty for a moment.
+    // A file that is written in place is empty for a moment.
     if (count > 0 && fstat(file.fd.get(), &after) == 0 && FileEtag(after) == content.version) break;
   }
   return content;

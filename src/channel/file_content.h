@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// The bytes of a file, and their version: the ETag that a folder's store gives it.
+/// Holds the bytes of a file, and their version: the ETag that a folder's store gives it.
 struct SeenContent {
   std::string bytes;
   std::string version;

@@ -32,7 +32,7 @@ std::string OriginFile(const TrainingJob& job, const Channel& channel) {
   return fmt::format("{}/input/config/channel-{}.uri", job.root, channel.name);
 }
 
-/// The URI that the folder was filled from; "" if it was not.
+/// Returns the URI that the folder was filled from; "" if it was not.
 std::string Origin(const TrainingJob& job, const Channel& channel) {
   std::ifstream file(OriginFile(job, channel));
   std::string uri;

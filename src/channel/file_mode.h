@@ -15,7 +15,7 @@ namespace millrace {
 /// writes its configuration files, in place of older ones. The job must have been checked.
 absl::Status MakeJobTree(const TrainingJob& job);
 
-/// FailedPrecondition if the folder of the channel holds files that FillChannel did not copy there.
+/// Returns FailedPrecondition if the folder of the channel holds files that FillChannel did not copy there.
 absl::Status CheckFolderIsOurs(const TrainingJob& job, const Channel& channel);
 
 struct FileModeOptions {

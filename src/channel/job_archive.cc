@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Exit statuses of tar.
+// These are exit statuses of tar.
 constexpr int kTarSawChanges = 1;
 constexpr int kTarPassedOver = 2;
 
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   return names;
 }
 
-/// Links in a folder behind which there is nothing, as paths from there. Links to folders are not followed.
+/// Returns the links in a folder behind which there is nothing, as paths from there. Links to folders are not followed.
 std::vector<std::string> BrokenLinks(const std::string& folder) {
   std::vector<std::string> broken;
   std::error_code error;
@@ -82,7 +82,7 @@ bool WriteWhole(int fd, std::string_view text) {
   return lseek(fd, 0, SEEK_SET) == 0;
 }
 
-/// The program tar, of which the output is read. Killed by the destructor if it has not ended.
+/// Runs the program tar, whose output is read. The destructor kills it if it has not ended.
 class TarProcess {
  public:
   /// `names` below the folder; `recursive`: with what is in them, if they are folders.
@@ -123,7 +123,7 @@ class TarProcess {
   TarProcess(const TarProcess&) = delete;
   TarProcess& operator=(const TarProcess&) = delete;
 
-  /// 0 at the end. Cancelled soon after a stop.
+  /// Returns 0 at the end. Cancelled soon after a stop.
   absl::StatusOr<size_t> Read(MutableByteSpan into, const std::stop_token& stop) const {
     constexpr int kLookMilliseconds = 100;
     for (;;) {
@@ -135,8 +135,8 @@ class TarProcess {
       if (errno != EINTR) return ErrnoStatus(errno, "the program tar", "reading");
     }
   }
-  /// Its exit status: 0 if it has done all, 1 if files changed meanwhile, 2 if it passed over what it could not read;
-  /// more if a signal has ended it.
+  /// Returns its exit status: 0 if it has done all, 1 if files changed meanwhile, 2 if it passed over what it could not
+  /// read; more if a signal has ended it.
   int Wait() {
     int status = 0;
     while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

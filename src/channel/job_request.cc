@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A member of a request, and what it means here.
+/// Describes a member of a request, and what it means here.
 struct Member {
   const char* name;
   bool has_effect;

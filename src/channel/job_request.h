@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// The contents of a CreateTrainingJob request of SageMaker, for a job that runs elsewhere.
+/// Has the contents of a CreateTrainingJob request of SageMaker, for a job that runs elsewhere.
 struct JobRequest {
   std::string name;
   std::vector<Channel> channels;  // checked

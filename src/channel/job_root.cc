@@ -30,7 +30,7 @@ std::string RecordIn(const std::string& config_folder) {
   return fmt::format("{}/{}", config_folder, kRecordName);
 }
 
-/// Tells the file with the hosts from one that another program writes in its place. Empty if there is none.
+/// Distinguishes the file with the hosts from one that another program writes in its place. Empty if there is none.
 std::string ResourcesMark(const std::string& config_folder) {
   struct stat info {};
   if (stat(fmt::format("{}/{}", config_folder, kResourcesName).c_str(), &info) != 0) return {};
@@ -112,7 +112,7 @@ absl::Status Rename(const std::string& from, const std::string& to) {
       "{} has files of another job ({}); move them away, or choose another --root", from, ToStd(why.message())));
 }
 
-/// A name beside this one that is free.
+/// Returns a name beside this one that is free.
 std::string Aside(const std::string& path) {
   std::error_code error;
   for (int number = 1;; ++number) {

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// The root of a job (TrainingJob::root), which one run at a time may use. The file input/config/millrace-run is locked
-/// while a run has the root, and it names the job of the last run.
+/// Is the root of a job (TrainingJob::root), which one run at a time may use. The file input/config/millrace-run is
+/// locked while a run has the root, and it names the job of the last run.
 class JobRoot {
  public:
   /// Takes the root for a job, which `identity` distinguishes from other jobs. If another job has left files, they are

@@ -74,7 +74,7 @@ TEST_F(JobRootTest, WhatAnotherJobLeftIsMovedAside) {
   for (const std::string& name : moved) EXPECT_FALSE(Has(name)) << name;
   for (const std::string& name : kept) EXPECT_TRUE(Has(name)) << name;
   EXPECT_TRUE(Has("model-of-earlier-job-1/x") && Has("input/config-of-earlier-job-1/resourceconfig.json"));
-  // And again, of the job between.
+  // The files of the job between are moved, too.
   Write("model/y");
   ASSERT_TRUE(Take("a").ok());
   EXPECT_TRUE(Has("model-of-earlier-job-2/y") && !Has("model/y"));

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The kernel does not tell that a FIFO is opened by a reader who waits: it is tried.
+// The kernel does not report that a reader that waits has opened a FIFO: it is tried.
 constexpr int kTryMilliseconds = 10;
 constexpr int kPipeBytes = 1 << 20;  // what a user may have in a pipe without further rights
 
@@ -72,7 +72,7 @@ class PartStream {
 
 }  // namespace
 
-/// Writes one epoch to a program. Aborted if that has closed the FIFO, Cancelled after a stop.
+/// Writes one epoch to a program. Returns Aborted if that has closed the FIFO, Cancelled after a stop.
 class PipeFeeder::EpochWriter {
  public:
   EpochWriter(UniqueFd fifo, int stopped, uint64_t epoch) : fifo_(std::move(fifo)), stopped_(stopped) {
@@ -161,7 +161,7 @@ PipeFeeder::~PipeFeeder() {
   RemoveFifos(first_, end_);
 }
 
-// The FIFO that a program has opened for reading, for writing.
+// Opens the FIFO that a program has opened for reading, for writing.
 absl::StatusOr<UniqueFd> PipeFeeder::WaitForReader(uint64_t* epoch) {
   for (;;) {
     for (*epoch = first_; *epoch < end_; ++*epoch) {

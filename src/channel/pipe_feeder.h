@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// The part of one epoch of a channel that a program has got.
+/// Describes the part of one epoch of a channel that a program has got.
 struct FedEpoch {
   uint64_t epoch = 0;
   uint64_t items = 0;  // that were written whole

@@ -23,7 +23,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// A channel of a store in memory, and its feeder.
+/// Has a channel of a store in memory, and its feeder.
 class PipeFeederTest : public ::testing::Test {
  protected:
   PipeFeederTest() {

@@ -187,7 +187,7 @@ std::string PythonFloat(double value) {
   return plain && text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
-/// Controls, separators and what has no glyph, of those that occur: Python shows them by number.
+/// Python shows these by number: controls, separators and what has no glyph, of those that occur.
 bool IsPrintable(uint32_t point) {
   constexpr std::array<std::pair<uint32_t, uint32_t>, 15> kHidden = {{{0x0, 0x1F},
                                                                       {0x7F, 0xA0},

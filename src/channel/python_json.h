@@ -5,7 +5,8 @@
 #include <string>
 #include <string_view>
 
-/// Values of JSON as Python's module json reads and writes them, and text as Python changes it. Pure.
+/// These functions handle values of JSON as Python's module json reads and writes them, and text as Python changes it.
+/// Pure.
 
 namespace millrace {
 

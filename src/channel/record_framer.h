@@ -24,13 +24,14 @@ class RecordFramer {
   static constexpr uint64_t kMaxPartBytes = kRecordIoMaxLength / kRecordIoAlignment * kRecordIoAlignment;
   static constexpr uint64_t kHeldBytes = 32 << 20;
 
-  /// A new record, of so many bytes; nullopt: they are not known yet. The two limits, multiples of four, are for tests.
+  /// Begins a new record, of so many bytes; nullopt: they are not known yet. The two limits, multiples of four, are for
+  /// tests.
   explicit RecordFramer(std::optional<uint64_t> length, uint64_t max_part_bytes = kMaxPartBytes,
                         uint64_t held_bytes = kHeldBytes);
 
   /// Errors are those of the sink; DataLoss if more comes than the length.
   absl::Status Append(ByteSpan bytes, Sink out);
-  /// DataLoss if fewer bytes have come than the length.
+  /// Returns DataLoss if fewer bytes have come than the length.
   absl::Status End(Sink out);
 
  private:

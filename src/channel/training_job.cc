@@ -131,7 +131,7 @@ std::string VariableName(std::string_view name) {
   return "SM_" + PythonUpper(name);
 }
 
-/// InvalidArgument if a pipe of one channel has the name of another channel.
+/// Returns InvalidArgument if a pipe of one channel has the name of another channel.
 absl::Status CheckPipeNames(const TrainingJob& job) {
   for (const Channel& pipe : job.channels) {
     if (pipe.mode != ChannelMode::kPipe) continue;

@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-/// The toolkit's own forms for the values of a command line.
+/// Writes a value in the toolkit's own form for a command line.
 std::string ArgumentText(const std::string& text) {
   const std::optional<PythonJson> value = ParsePythonJson(text);
   if (!value) return text;
@@ -47,13 +47,13 @@ bool IsShell(std::string_view word) {
   return std::ranges::find(kShells, BaseName(word)) != kShells.end();
 }
 
-/// Launchers whose -m, as that of Python, names a module.
+/// Returns true for launchers whose -m, as that of Python, names a module.
 bool IsModuleLauncher(std::string_view word) {
   constexpr std::array<std::string_view, 3> kLaunchers = {"torchrun", "accelerate", "deepspeed"};
   return std::ranges::find(kLaunchers, BaseName(word)) != kLaunchers.end();
 }
 
-/// Programs that run the words behind their options, of which the first may be a script.
+/// Returns true for programs that run the words behind their options, the first of which may be a script.
 bool RunsOthers(std::string_view word) {
   constexpr std::array<std::string_view, 30> kNames = {
       "accelerate", "colossalai", "command",  "composer", "deepspeed", "env",    "exec", "horovodrun",
@@ -71,7 +71,7 @@ bool IsProgram(std::string_view word, const std::string& program) {
   return !program.empty() && (word == program || word.ends_with("/" + program));
 }
 
-/// `A=b`, as shells have it before a command.
+/// Recognizes `A=b`, as shells have it before a command.
 bool IsAssignment(std::string_view word) {
   const size_t end = word.find('=');
   return end != 0 && end != std::string_view::npos &&

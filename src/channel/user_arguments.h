@@ -11,8 +11,9 @@ namespace millrace {
 /// Returns true if a hyperparameter is for SageMaker's training toolkit, and not for the program.
 bool IsForToolkit(std::string_view hyperparameter);
 
-/// The hyperparameters of a job as the words of a command line, as SageMaker's training toolkit makes them: "--name" or
-/// "-n", in the order of their names, each with its value in Python's spelling. The job must have been checked.
+/// Returns the hyperparameters of a job as the words of a command line, as SageMaker's training toolkit makes them:
+/// "--name" or "-n", in the order of their names, each with its value in Python's spelling. The job must have been
+/// checked.
 std::vector<std::string> UserArguments(const TrainingJob& job);
 
 /// Returns the command with these words at its end, if the toolkit would give them to it. It does so if the command

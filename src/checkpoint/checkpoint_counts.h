@@ -10,12 +10,12 @@ namespace millrace {
 
 class MetricsText;
 
-/// The saves of the checkpoints of a process, by their URI, for its metrics. Thread-safe.
+/// Counts the saves of the checkpoints of a process, by their URI, for its metrics. Thread-safe.
 class CheckpointCounts {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// One save, from its beginning. It has failed unless Committed() is called before its end.
+  /// Counts one save, from its beginning. The save has failed unless Committed() is called before its end.
   class Save {
    public:
     Save(CheckpointCounts& counts, std::string uri);

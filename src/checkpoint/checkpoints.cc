@@ -30,7 +30,8 @@ void Warn(const std::string& message) {
   Log(LogLevel::kWarning, "checkpoint", message);
 }
 
-// "000000000100/e3-0123456789abcdef/model.safetensors", or the folder alone. False for what is no attempt.
+// Parses "000000000100/e3-0123456789abcdef/model.safetensors", or the folder alone. Returns false for what is no
+// attempt.
 bool ParseAttempt(std::string_view below, Attempt* attempt) {
   const size_t slash = below.find('/');
   if (slash == std::string_view::npos || !ParseStepFolder(below.substr(0, slash), &attempt->step)) return false;
@@ -69,8 +70,8 @@ absl::Status CheckNames(const std::vector<Shard>& shards) {
   return absl::OkStatus();
 }
 
-// An object that this process alone writes: if it exists, an earlier request of this call has made it. A store may
-// refuse the condition, since it knows none.
+// Writes an object that this process alone writes: if it exists, an earlier request of this call has made it. A store
+// may refuse the condition, since it knows none.
 absl::Status WriteOnce(ObjectStore& store, const std::string& key, const std::string& text) {
   absl::Status put;
   for (const bool only_if_absent : {true, false}) {
@@ -207,7 +208,7 @@ absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   if (!store_.traits().is_folder()) return absl::OkStatus();
   RETURN_IF_ERROR(store_.RemoveTemporary(folder));
-  // Only if they are empty. Another attempt of the step may lie beside it.
+  // They are removed only if they are empty. Another attempt of the step may be beside it.
   if (rmdir(store_.Uri(folder).c_str()) == 0) {
     rmdir(std::filesystem::path(store_.Uri(folder)).parent_path().parent_path().c_str());
   }

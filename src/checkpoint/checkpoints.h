@@ -15,25 +15,25 @@
 
 namespace millrace {
 
-/// The checkpoints below one URI. `LATEST` names those that are committed; a checkpoint consists of objects below
-/// `STEP/ATTEMPT/`, which are never overwritten. Whatever happens to a writer, LATEST names whole checkpoints only.
-/// (docs/checkpoints.md; the protocol: save_protocol.h.)
+/// Reads and writes the checkpoints below one URI. `LATEST` names those that are committed; a checkpoint consists of
+/// objects below `STEP/ATTEMPT/`, which are never overwritten. Whatever happens to a writer, LATEST names whole
+/// checkpoints only. (docs/checkpoints.md; the protocol: save_protocol.h.)
 ///
 /// Blocking; not thread-safe; the Stores and the budget must outlive it. Cancelled soon after a stop is requested.
 class Checkpoints {
  public:
   Checkpoints(Location location, MemoryBudget& memory);
 
-  /// The place of the checkpoints, ending with '/': for messages.
+  /// Returns the place of the checkpoints, ending with '/': for messages.
   std::string Uri() const { return store_.Uri(folder_); }
 
   /// Makes this process the one that may commit: all that have claimed earlier may not from now on. Then sweeps what
   /// they have left, if the store holds the conditions of writes, so that it is certain that they will not commit it.
   /// Logs a warning if the store does not hold them.
   absl::Status Claim(const std::stop_token& stop);
-  /// The same without the sweep. Returns the epoch.
+  /// Does the same without the sweep. Returns the epoch.
   absl::StatusOr<uint64_t> ClaimWithoutRemoving(const std::stop_token& stop);
-  /// 0 before Claim.
+  /// Returns 0 before Claim.
   uint64_t epoch() const { return writer_.epoch; }
 
   struct SaveOptions {
@@ -41,13 +41,13 @@ class Checkpoints {
     std::stop_token stop;
   };
   /// Saves a checkpoint, which is then the newest, in place of one of the same step. It is durable, and LATEST names
-  /// it, on return. Claims first if that has not been done. The spans must live until the call returns.
+  /// it, on return. Claims first if that has not been done. The spans must live until the call returns. Returns
   /// FailedPrecondition if another process has claimed the checkpoints. After another error LATEST names what it named
   /// before, unless the message says that it is not known.
   absl::StatusOr<CheckpointEntry> Save(uint64_t step, const std::vector<ShardBytes>& shards,
                                        const SaveOptions& options);
 
-  /// Begins a save whose shards several processes write. One of them begins it and tells the others the step and the
+  /// Begins a save whose shards several processes write. One of them begins it and sends the others the step and the
   /// attempt; all upload. The first one finishes with the shards of all, or with the error of one. The promises of Save
   /// hold, whichever of them dies. Begin claims first if that has not been done, and finds out if this process may
   /// commit.
@@ -60,7 +60,7 @@ class Checkpoints {
   absl::StatusOr<CheckpointEntry> Finish(SaveProtocol save, absl::StatusOr<std::vector<CheckpointShard>> uploaded,
                                          const std::stop_token& stop);
 
-  /// Saves a copy of a checkpoint of others, verified. As Save.
+  /// Saves a copy of a checkpoint of others, verified. The rest is as for Save.
   absl::StatusOr<CheckpointEntry> Copy(const Checkpoints& from, const CheckpointEntry& entry,
                                        const SaveOptions& options);
 
@@ -75,21 +75,21 @@ class Checkpoints {
   /// Returns the contents of LATEST; nullopt if it does not exist.
   absl::StatusOr<std::optional<CheckpointCatalog>> ReadCatalog(const std::stop_token& stop = {}) const;
 
-  /// The entry of the newest checkpoint, or of that of `step`; NotFound if there is none.
+  /// Returns the entry of the newest checkpoint, or of that of `step`; NotFound if it does not exist.
   absl::StatusOr<CheckpointEntry> Find(std::optional<uint64_t> step, const std::stop_token& stop = {}) const;
 
   /// Returns true if LATEST still names it. A checkpoint that LATEST does not name may be removed at any moment, also
   /// while it is read.
   absl::StatusOr<bool> IsCommitted(const CheckpointEntry& entry, const std::stop_token& stop = {}) const;
 
-  /// DataLoss if it is not the manifest that LATEST names, NotFound if it is gone.
+  /// Reads the manifest. Returns DataLoss if it is not the one that LATEST names, NotFound if it is gone.
   absl::StatusOr<CheckpointManifest> ReadManifest(const CheckpointEntry& entry) const;
 
-  /// The manifest of the checkpoint that Find returns. If a running training removes that checkpoint meanwhile, it is
-  /// the manifest of its successor.
+  /// Returns the manifest of the checkpoint that Find returns. If a running training removes that checkpoint meanwhile,
+  /// it is the manifest of its successor.
   absl::StatusOr<CheckpointManifest> FindManifest(std::optional<uint64_t> step, const std::stop_token& stop = {}) const;
 
-  /// `into` has memory for each shard of the manifest, of just its size. All bytes are verified.
+  /// Reads all shards and verifies all bytes. `into` has memory for each shard of the manifest, of just its size.
   absl::Status Read(const CheckpointManifest& manifest, const std::vector<MutableByteSpan>& into,
                     const std::stop_token& stop) const;
 
@@ -104,7 +104,8 @@ class Checkpoints {
     CheckpointEntry entry;
     absl::Status status;  // as of Verify
   };
-  /// The same of what Find finds, or of its successor, as FindManifest. An error is that of Find or of reading LATEST.
+  /// Does the same for what Find finds, or for its successor, as FindManifest. An error is that of Find or of reading
+  /// LATEST.
   absl::StatusOr<Verified> FindAndVerify(std::optional<uint64_t> step, const std::stop_token& stop) const;
 
  private:

@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A store that spoils one call, or all from one on, and that lets a test act right before a call. It counts all calls.
+/// Spoils one call, or all from one on, and lets a test act right before a call. It counts all calls.
 class SpoiledStore final : public ForwardingStore {
  public:
   enum class How { kNot, kInstead, kAfter, kFromThereOn };  // an error instead of the call, or after it was done
@@ -154,7 +154,7 @@ class CheckpointsTest : public ::testing::TestWithParam<const char*> {
   SpoiledStore& store() { return *store_; }
   Checkpoints Open() { return Checkpoints({store_.get(), "run"}, memory_); }
 
-  // A checkpoint whose bytes follow from the step.
+  // The bytes of a checkpoint follow from the step.
   static std::string TextOf(uint64_t step) { return "the model of step " + std::to_string(step); }
   static absl::Status Save(Checkpoints& checkpoints, uint64_t step, uint64_t keep = 0) {
     const std::string text = TextOf(step);

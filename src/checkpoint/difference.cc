@@ -24,7 +24,7 @@ constexpr int kMaxDepth = 1000;  // as deep as Python's parser goes, which reads
 constexpr const char* kStateName = "state.json";
 constexpr const char* kDcpName = "dcp.json";
 
-/// Bytes of a tensor that lie together.
+/// Is a run of bytes of a tensor that are stored together.
 struct StoredChunk {
   size_t shard = 0;
   uint64_t offset = 0;
@@ -42,13 +42,13 @@ struct StoredTensor {
   std::string Text() const { return fmt::format("{} [{}]", type, fmt::join(shape, ", ")); }
 };
 
-/// A state: its tensors, and the rest as text, by name.
+/// Has a state: its tensors, and the rest as text, by name.
 struct StoredState {
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> values;
 };
 
-/// 0 if it is no type of safetensors.
+/// Returns 0 if it is no type of safetensors.
 uint64_t ItemBytes(const std::string& type) {
   if (type.starts_with("F8_") || type == "BOOL") return 1;
   const size_t digits = type.find_first_of("0123456789");

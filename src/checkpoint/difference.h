@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// The kind of difference between two things of one name in two checkpoints.
+/// Describes how two things of one name differ in two checkpoints.
 struct CheckpointDifference {
   enum class Kind {
     kOnlyFirst,   // only the first checkpoint has it
@@ -27,9 +27,9 @@ struct CheckpointDifference {
 };
 
 /// Returns the differences between the states of two checkpoints, by name, also if different numbers of ranks have
-/// saved them. Tensors are read and verified, except those that lie in shards of equal checksums. At most 64 MiB are
-/// held of each. InvalidArgument for a checkpoint that neither millrace.Checkpoints nor millrace.torch.StorageWriter
-/// has saved.
+/// saved them. Tensors are read and verified, except those that are stored in shards of equal checksums. At most 64 MiB
+/// are held of each. InvalidArgument for a checkpoint that neither millrace.Checkpoints nor
+/// millrace.torch.StorageWriter has saved.
 absl::StatusOr<std::vector<CheckpointDifference>> CompareCheckpoints(const Checkpoints& first,
                                                                      const CheckpointManifest& first_manifest,
                                                                      const Checkpoints& second,

@@ -26,14 +26,14 @@ absl::StatusOr<CheckpointCatalog> Parse(const std::string& uri, std::string_view
   return catalog;
 }
 
-// "000000000003-000000000012-0123456789abcdef": the epoch, and the number among all copies. So the last key decides,
-// and a process of an earlier epoch writes none that does.
+// A copy is named "000000000003-000000000012-0123456789abcdef": the epoch, and the number among all copies. So the last
+// key decides, and a process of an earlier epoch writes none that does.
 constexpr size_t kDigits = 12;
 constexpr size_t kIdBytes = 8;
 constexpr size_t kKeptCopies = 3;
 constexpr int kMaxReads = 20;  // each time newer copies were written before one was read
 
-// 0 for what is no copy.
+// Returns 0 for what is no copy.
 uint64_t NumberOf(std::string_view name) {
   uint64_t epoch = 0;
   uint64_t number = 0;

@@ -11,10 +11,10 @@
 
 namespace millrace {
 
-/// LATEST, which is read whole and replaced as the version that was read, or not at all
+/// Is LATEST, which is read whole and replaced as the version that was read, or not at all
 /// (transfer/versioned_document.h). Blocking; not thread-safe; the store must outlive it.
 ///
-/// A store that ignores conditions (FindOutConditions): `LATEST` is compared, written, and compared once more. If two
+/// If a store ignores conditions (FindOutConditions), `LATEST` is compared, written, and compared once more. If two
 /// processes do that within the same moment, both may believe that they have succeeded. A request for LATEST that
 /// arrives late, after it was sent again, would bring back an old catalog. So each catalog is also written to an object
 /// of its own, LATEST.copies/EPOCH-NUMBER-ID. The one of the latest epoch decides, and among these the one with the
@@ -26,15 +26,15 @@ class LatestFile {
 
   absl::StatusOr<LatestRecord> Read(const std::stop_token& stop) const;
 
-  /// Errors: as the protocols want them (save_protocol.h). The catalog says whether the store holds the conditions of
-  /// writes: if not, Replace compares for itself.
+  /// Replaces LATEST. Errors are as the protocols want them (save_protocol.h). The catalog says whether the store holds
+  /// the conditions of writes: if not, Replace compares for itself.
   absl::Status Replace(const CheckpointCatalog& catalog, const std::string& version);
 
   /// Returns true if the store holds the conditions of writes. Asks it by writes of the object LATEST.conditions, which
   /// the store has to refuse.
   absl::StatusOr<bool> FindOutConditions() const;
 
-  /// The URI of LATEST, for messages.
+  /// Returns the URI of LATEST, for messages.
   std::string Uri() const { return document_.Uri(); }
 
  private:

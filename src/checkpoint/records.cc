@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kCatalogVersion = 1;
-// 1 has the checksums of the pieces of a shard as a list of strings. All versions from 1 are read.
+// Version 1 has the checksums of the pieces of a shard as a list of strings. All versions from 1 are read.
 constexpr uint64_t kManifestVersion = 2;
 constexpr int kStepDigits = 12;
 constexpr size_t kCrcDigits = 8;

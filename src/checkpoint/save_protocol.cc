@@ -95,7 +95,7 @@ void SaveProtocol::OnLatest(absl::StatusOr<LatestRecord> latest) {
     return Fail(allowed.ok() ? std::move(failed_) : std::move(allowed));
   }
   if (!latest.ok()) return Fail(latest.status());
-  // An answer may have been lost, and the request been repeated.
+  // An answer may have been lost, and the request may have been repeated.
   if (latest->catalog && Names(*latest->catalog, job_.entry)) return Committed();
   absl::Status allowed = CheckWriter(*latest);
   if (allowed.ok()) allowed = CheckRoom(*latest->catalog);
@@ -164,7 +164,7 @@ void SaveProtocol::Committed() {
   step_ = to_remove_.empty() ? Step::kDone : Step::kRemove;
 }
 
-// LATEST may tell why, unless the store is silent.
+// LATEST may show why, unless the store is silent.
 void SaveProtocol::FailedToWrite(absl::Status status) {
   if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return Fail(std::move(status));
   failed_ = std::move(status);

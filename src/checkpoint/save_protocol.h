@@ -7,8 +7,8 @@
 
 #include "checkpoint/records.h"
 
-/// State machines without I/O that make a process the one that may commit, and that commit a checkpoint. A driver does
-/// the step that next() asks for, and reports the outcome by the On... call of that step, until kDone.
+/// These state machines without I/O make a process the one that may commit, and commit a checkpoint. A driver does the
+/// step that next() asks for, and reports the outcome by the On... call of that step, until kDone.
 ///
 /// All safety comes from one rule: LATEST is replaced only as the version that was read. So if a process has read
 /// LATEST, found itself in it, and then replaces just that version, it knows that no other process has claimed it
@@ -16,14 +16,14 @@
 
 namespace millrace {
 
-/// LATEST as it was read.
+/// Holds LATEST as it was read.
 struct LatestRecord {
   std::optional<CheckpointCatalog> catalog;  // nullopt: there is no LATEST
   std::string version;                       // opaque, for replacing it
 };
 
-/// The answer of a driver to an attempt to replace LATEST, besides OK: FailedPrecondition for certain if the version
-/// was another one. After any other error it may have been replaced, or be replaced later.
+/// A driver answers an attempt to replace LATEST with OK or an error. FailedPrecondition means for certain that the
+/// version was another one. After any other error LATEST may have been replaced, or be replaced later.
 ///
 /// Claims the checkpoints: reads LATEST, replaces it by one with the next epoch and this writer's id.
 class ClaimProtocol {
@@ -36,10 +36,10 @@ class ClaimProtocol {
   void OnLatest(absl::StatusOr<LatestRecord> latest);
   void OnWritten(absl::Status status);
 
-  /// For kWriteLatest.
+  /// Returns the catalog for kWriteLatest.
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
-  /// Valid in kDone. If OK, to_write() is the contents of LATEST when it was claimed.
+  /// The status is valid in kDone. If it is OK, to_write() is the contents of LATEST when it was claimed.
   const absl::Status& status() const { return status_; }
 
  private:
@@ -61,7 +61,7 @@ struct Retention {
   std::vector<uint64_t> keep_steps = {};  // and these steps
 };
 
-/// A folder of an attempt that nobody needs any more.
+/// Names a folder of an attempt that nobody needs any more.
 struct CheckpointAttempt {
   uint64_t step = 0;
   std::string attempt;
@@ -90,18 +90,18 @@ class SaveProtocol {
   Step next() const { return step_; }
   void OnLatest(absl::StatusOr<LatestRecord> latest);
   void OnUploaded(absl::Status status);
-  /// The entry as LATEST is to name it.
+  /// Takes the entry as LATEST is to name it.
   void OnManifest(absl::StatusOr<CheckpointEntry> entry);
   void OnWritten(absl::Status status);
   void OnRemoved();
 
-  /// For kWriteLatest.
+  /// Returns the catalog for kWriteLatest.
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
-  /// For kRemove. Failures there are nobody's loss: a later claim sweeps what is left.
+  /// Returns what kRemove removes. Failures there are nobody's loss: a later claim sweeps what is left.
   const std::vector<CheckpointAttempt>& to_remove() const { return to_remove_; }
-  /// Valid in kDone: OK if the checkpoint is committed. FailedPrecondition if another writer has claimed the
-  /// checkpoints; Unavailable, or another error of the store, if it failed.
+  /// The status is valid in kDone. It is OK if the checkpoint is committed. It is FailedPrecondition if another writer
+  /// has claimed the checkpoints, and Unavailable, or another error of the store, if the save failed.
   const absl::Status& status() const { return status_; }
   const CheckpointEntry& entry() const { return job_.entry; }
 
@@ -117,7 +117,7 @@ class SaveProtocol {
 
   Job job_;
   Step step_ = Step::kReadLatest;
-  bool uploading_ = false;  // something may lie in the folder of the attempt
+  bool uploading_ = false;  // there may be something in the folder of the attempt
   bool manifest_written_ = false;
   int tries_ = 0;
   absl::Status failed_;  // the error of the upload, or of the manifest
@@ -142,12 +142,12 @@ class RetainProtocol {
   void OnWritten(absl::Status status);
   void OnRemoved();
 
-  /// For kWriteLatest.
+  /// Returns the catalog for kWriteLatest.
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
-  /// For kRemove; in kDone: what was removed.
+  /// Returns what kRemove removes; in kDone, what was removed.
   const std::vector<CheckpointAttempt>& to_remove() const { return superseded_; }
-  /// Valid in kDone.
+  /// The status is valid in kDone.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -14,24 +14,26 @@
 #include "checkpoint/staging_memory.h"
 #include "store/object_store.h"
 
-/// The bytes of checkpoints, in and out of a store, in pieces of some MiB, many at a time. Blocking.
+/// These functions move the bytes of checkpoints in and out of a store, in pieces of some MiB, many at a time.
+/// Blocking.
 
 namespace millrace {
 
-/// Some bytes of a shard that is to be written.
+/// Has some bytes of a shard that is to be written.
 struct ShardSpan {
   ShardSpan(ByteSpan in_memory) : bytes(in_memory), size(in_memory.size()) {}  // NOLINT: a span is one
-  /// Bytes that come into memory only when their turn has come, as those of tensors on a device.
+  /// Takes bytes that come into memory only when their turn has come, as those of tensors on a device.
   ShardSpan(uint64_t length, std::function<absl::Status(uint64_t offset, MutableByteSpan into)> copy_out)
       : size(length), copy(std::move(copy_out)) {}
 
   ByteSpan bytes;
   uint64_t size;
-  /// Null if `bytes` are they. Else it writes some of them, from `offset` of the span on, and is called in order.
+  /// `copy` is null if `bytes` are the bytes of the span. Else it writes some of them, from `offset` of the span on,
+  /// and is called in order.
   std::function<absl::Status(uint64_t offset, MutableByteSpan into)> copy;
 };
 
-/// A shard that is to be written: its bytes are those of the spans, one behind the other.
+/// Has a shard that is to be written: its bytes are those of the spans, one behind the other.
 struct ShardBytes {
   std::string name;
   std::vector<ShardSpan> spans;
@@ -43,8 +45,8 @@ struct ShardBytes {
 /// GB on S3, where objects have 10,000 parts at most).
 inline constexpr uint64_t kMaxStagedBytes = 64 << 20;
 
-/// Writes shards below `folder` ("" or ending with '/'), 16 pieces at a time. A piece that lies in one span is sent
-/// straight from there. A piece that lies in several spans, or comes into memory only now, is copied together first, to
+/// Writes shards below `folder` ("" or ending with '/'), 16 pieces at a time. A piece that is within one span is sent
+/// straight from there. A piece that is in several spans, or comes into memory only now, is copied together first, to
 /// memory of `staging`. Pieces have 8 MiB, or more in shards above 80 GB on S3. If a store takes pieces of any length,
 /// it gets long spans as pieces of their own. Returns when no piece is in flight any more; after an error some shards
 /// may have been written. Cancelled soon after a stop.
@@ -52,7 +54,7 @@ absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, con
                                                          const std::vector<ShardBytes>& shards, StagingMemory& staging,
                                                          const std::stop_token& stop);
 
-/// Some bytes of a shard, and memory for them.
+/// Names some bytes of a shard, and memory for them.
 struct ShardRange {
   size_t shard = 0;  // its place in the list of shards
   uint64_t offset = 0;
@@ -60,7 +62,7 @@ struct ShardRange {
 };
 
 /// Reads ranges of shards of `folder` in any order, and verifies them; ranges may overlap. Whole pieces that have a
-/// checksum are read, so that each run of neighbouring ranges costs up to two pieces more than it needs. Returns the
+/// checksum are read, so that each run of neighboring ranges costs up to two pieces more than it needs. Returns the
 /// number of bytes that were read. DataLoss if the store keeps delivering other bytes, OutOfRange or NotFound if some
 /// are missing. OutOfRange for a range that is not within its shard. Cancelled soon after a stop.
 absl::StatusOr<uint64_t> ReadRanges(ObjectStore& store, MemoryBudget& memory, const std::string& folder,

@@ -98,7 +98,7 @@ TEST(ShardIo, RoundTripInMemory) {
   RoundTrip(store);
 }
 
-// A store like S3: all pieces but the last have at least 5 MiB, and equal ones suit every server.
+// Is a store like S3: all pieces but the last have at least 5 MiB, and equal ones suit every server.
 class EvenPieces final : public ForwardingStore {
  public:
   EvenPieces() { traits_.pieces = {.least_bytes = 5 << 20, .most_pieces = 10'000}; }
@@ -245,7 +245,7 @@ class WritesStore final : public ForwardingStore {
   const std::vector<ByteSpan>& writes() const { return writes_; }
 
  private:
-  // A writer like that of S3: no piece comes without its checksum, so that none is made again.
+  // Is a writer like that of S3: no piece comes without its checksum, so that none is made again.
   class Writer final : public PieceWriter {
    public:
     Writer(std::unique_ptr<PieceWriter> writer, std::vector<ByteSpan>& writes)
@@ -341,7 +341,7 @@ TEST(StagingMemory, KeepsNoMoreThanItMay) {
     places.push_back(buffer.data());
     staging.GiveBack(std::move(buffer));
   }
-  // Those that were given back last.
+  // These are the ones that were given back last.
   std::vector<Buffer> again;
   for (int i = 0; i < 2; ++i) again.push_back(staging.Take(3 << 20));
   for (const Buffer& buffer : again) EXPECT_THAT(buffer.data(), ::testing::AnyOf(places[3], places[4]));
@@ -356,7 +356,7 @@ TEST(StagingMemory, WhatIsKeptMakesRoomForWhatIsInUse) {
   for (Buffer& buffer : taken) staging.GiveBack(std::move(buffer));
   taken.clear();
   uint64_t in_use = 0;
-  // None of those that are kept suits them. The oldest goes with the first, and the other one with the fifth.
+  // No buffer that is kept suits them. The oldest goes with the first, and the other one with the fifth.
   for (int i = 0; i < 8; ++i) {
     taken.push_back(staging.Take(1 << 20, in_use));
     in_use += taken.back().size();
@@ -418,7 +418,7 @@ TEST(ShardIo, RangesAreVerified) {
   MemoryBudget memory(64 << 20);
   std::string into(1, '\0');
   EXPECT_TRUE(ReadRanges(store, memory, "", *written, {{0, 5, AsWritableBytes(into)}}, {}).ok());
-  // Not the byte itself: one that is verified together with it.
+  // It is not the byte itself, but one that is verified together with it.
   EXPECT_TRUE(absl::IsDataLoss(
       ReadRanges(store, memory, "", *written, {{0, (1 << 20) + 999, AsWritableBytes(into)}}, {}).status()));
 }
@@ -492,7 +492,7 @@ TEST(ShardIo, ErrorsNameTheDamagedFile) {
   check("it is shorter than what was saved");
 }
 
-/// A store whose n-th Put fails, and that asks for a stop with it.
+/// Fails the n-th Put, and asks for a stop with it.
 class FailingPuts final : public ForwardingStore {
  public:
   explicit FailingPuts(int number) : number_(number) {}

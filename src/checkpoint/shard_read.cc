@@ -15,7 +15,7 @@ namespace {
 // From this size on, bytes that go straight to their place are worth up to two requests more.
 constexpr uint64_t kDirectBytes = 1 << 20;
 
-/// Bytes that are read by one request: whole pieces, of one shard.
+/// Describes bytes that are read by one request: whole pieces, of one shard.
 struct ShardRead {
   size_t shard = 0;
   uint64_t begin = 0;
@@ -32,7 +32,7 @@ ShardRead DirectPart(const CheckpointShard& shard, const ShardRange& range) {
   return {range.shard, begin, end};
 }
 
-/// Whole pieces that follow each other and have all of the ranges, which are sorted, in order.
+/// Returns whole pieces that follow each other and have all of the ranges, which are sorted, in order.
 std::vector<ShardRead> PlanRuns(const std::vector<CheckpointShard>& shards, const std::vector<ShardRange>& ranges) {
   std::vector<ShardRead> runs;
   for (const ShardRange& range : ranges) {
@@ -66,7 +66,7 @@ std::vector<uint64_t> CutsOf(const std::vector<CheckpointShard>& shards, const s
   return cuts;
 }
 
-/// The requests that bring all of the ranges, which are sorted, in order.
+/// Returns the requests that bring all of the ranges, which are sorted, in order.
 std::vector<ShardRead> PlanReads(const std::vector<CheckpointShard>& shards, const std::vector<ShardRange>& ranges,
                                  uint64_t request_bytes) {
   std::vector<ShardRead> reads;
@@ -122,7 +122,8 @@ class RangeDealer {
   size_t first_ = 0;
 };
 
-/// ErrorOfShard for the read whose answer comes next, after `done` of them; the error itself if there is none.
+/// Returns ErrorOfShard for the read whose answer comes next, after `done` of them; the error itself if there is no
+/// such read.
 absl::Status ErrorOfRead(const absl::Status& error, const ObjectStore& store, const std::string& folder,
                          const std::vector<CheckpointShard>& shards, const std::vector<ShardRead>& reads, size_t done) {
   if (done == reads.size()) return error;
@@ -141,7 +142,7 @@ absl::StatusOr<uint64_t> RunReads(ObjectStore& store, MemoryBudget& memory, cons
     const ShardRead& read = reads[asked++];
     ObjectReader::Request request = RequestOf(folder, shards[read.shard], read.begin, read.end);
     SkipBefore(ranges, read, &first);
-    // Straight into the memory of a range that wants all of it.
+    // The bytes go straight into the memory of a range that needs all of them.
     for (size_t i = first; i < ranges.size() && ranges[i].shard == read.shard && ranges[i].offset <= read.begin; ++i) {
       const MutableByteSpan part = PartOf(ranges[i], read.begin, read.end - read.begin);
       if (part.size() != read.end - read.begin) continue;

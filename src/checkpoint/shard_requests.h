@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// A request for some of a shard below `folder`: whole pieces of it, from `begin` to `end`, with their checksums.
+/// Makes a request for some of a shard below `folder`: whole pieces of it, from `begin` to `end`, with their checksums.
 ObjectReader::Request RequestOf(const std::string& folder, const CheckpointShard& shard, uint64_t begin, uint64_t end);
 
 /// Returns the message for an error of such a request. The store's own words for bytes with another checksum are about

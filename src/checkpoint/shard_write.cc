@@ -20,7 +20,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kPiecesAtOnce = 16;
-// From this size on, bytes that lie together are worth a piece of their own, where pieces may have any length.
+// From this size on, bytes that are stored together are worth a piece of their own, if pieces may have any length.
 constexpr uint64_t kAloneBytes = 1 << 20;
 
 uint64_t PieceBytesOf(uint64_t shard_bytes, PieceLimits limits) {
@@ -53,7 +53,7 @@ uint32_t AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
     const uint32_t before = shard.piece_crc32c.back();
     const uint32_t after = Crc32c(part, before);
     shard.piece_crc32c.back() = after;
-    // The checksum of the part alone: the bytes before it are taken out again.
+    // This is the checksum of the part alone: the bytes before it are taken out again.
     const uint32_t alone = before == 0 ? after : Crc32cCombine(before, after, part.size());
     crc = crc == 0 ? alone : Crc32cCombine(crc, alone, part.size());
     at += part.size();
@@ -69,7 +69,7 @@ class ShardSource {
   /// Returns how many of the next bytes are best written as one piece, if pieces may have any length. These are the
   /// bytes of one place, or at most `most` bytes that are to be copied together.
   virtual uint64_t Together(uint64_t most) = 0;
-  /// The next `length` bytes, which must be there, if they lie together in memory that stays until the shard is
+  /// Returns the next `length` bytes, which must be there, if they are together in memory that stays until the shard is
   /// written. Else nothing, and nothing is taken.
   virtual std::optional<ByteSpan> Take(uint64_t length) = 0;
   /// Copies some of the next bytes, which must be there: as many as are best copied together, of bytes in memory up to
@@ -121,7 +121,7 @@ class SpanSource final : public ShardSource {
   // Returns true if the last `rest` bytes of a span need not be copied.
   bool IsAlone(size_t span, uint64_t rest) const { return !spans_[span].copy && rest >= kAloneBytes; }
 
-  // Past the ends of spans.
+  // Moves past the ends of spans.
   void Skip() {
     while (offset_ == spans_[span_].size) {
       ++span_;
@@ -224,7 +224,8 @@ absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSour
   return absl::OkStatus();
 }
 
-// The next bytes of a shard, and their checksums: a view of memory that stays, or of `staging`, which is made for them.
+// Returns the next bytes of a shard, and their checksums: a view of memory that stays, or of `staging`, which is made
+// for them.
 absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length,
                                                           ShardSource& source, Buffer& staging) {
   if (const std::optional<ByteSpan> piece = source.Take(length))

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Memory for the pieces of shards that are copied together before they are written. It is kept for the pieces to come,
-/// and for the next save: the first touch of memory costs more than what is done with it. Thread-safe.
+/// Provides memory for the pieces of shards that are copied together before they are written. It is kept for the pieces
+/// to come, and for the next save: the first touch of memory costs more than what is done with it. Thread-safe.
 class StagingMemory {
  public:
   /// Keeps so many bytes that nobody uses, at most.
@@ -20,7 +20,7 @@ class StagingMemory {
   Buffer Take(uint64_t bytes, uint64_t in_use = 0);
   /// `buffer` may be empty, and need not come from Take.
   void GiveBack(Buffer buffer);
-  /// The bytes that nobody uses.
+  /// Returns the number of bytes that nobody uses.
   uint64_t kept_bytes() const;
 
  private:

@@ -36,7 +36,8 @@ constexpr CompilerCache kCompilerCaches[] = {{"inductor", "TORCHINDUCTOR_CACHE_D
                                              {"jax", "JAX_COMPILATION_CACHE_DIR"},
                                              {"neuron", "NEURON_COMPILE_CACHE_URL"}};
 
-// "--cache_dir=/x" or "--cache_dir /x" in flags of the Neuron compiler; "" if there is none. The last one counts.
+// Finds "--cache_dir=/x" or "--cache_dir /x" in flags of the Neuron compiler; "" if there is no such flag. The last one
+// counts.
 std::string CacheDirOf(std::string_view flags) {
   constexpr std::string_view kFlag = "--cache_dir";
   std::string found;
@@ -61,16 +62,16 @@ std::string CacheDirOf(std::string_view flags) {
   return found;
 }
 
-// Names of what is no result: locks, files that are being written, and the times of use of JAX.
+// Recognizes names of what is no result: locks, files that are being written, and the times of use of JAX.
 bool IsPassing(std::string_view name) {
   return name == "locks" || name == "lock" || name.starts_with("tmp.") || name.ends_with(".tmp") ||
          name.ends_with(".lock") || name.ends_with(".lockfile") || name.ends_with(".pid") || name.ends_with("-atime") ||
          IsTemporaryName(name);
 }
 
-// The name of JAX's cache. JAX puts folders of XLA below its own, and their paths into the keys of its entries: a host
-// with another path finds none of them. So no such folders are the default; if the user wants some, the name has the
-// path, and the entries are those of hosts with the same one.
+// Returns the name of JAX's cache. JAX puts folders of XLA below its own, and their paths into the keys of its entries:
+// a host with another path finds none of them. So no such folders are the default; if the user wants some, the name has
+// the path, and the entries are those of hosts with the same one.
 std::string NameJaxCache(const std::string& path, const LookUpVariable& variable, CacheFolders* chosen) {
   const std::string set = variable(kJaxFoldersOfXla);
   if (set.empty()) chosen->variables.emplace(kJaxFoldersOfXla, "none");

@@ -8,11 +8,12 @@
 
 #include "base/status.h"
 
-/// The folders in which compilers keep what they have made, and which files in them are worth sharing.
+/// Compilers keep what they have made in folders. This header finds the folders, and which files in them are worth
+/// sharing.
 
 namespace millrace {
 
-/// The folder of one compiler.
+/// Describes the folder of one compiler.
 struct CacheFolder {
   std::string name;  // "inductor", "triton", "jax", "neuron"; "jax-HASH" of what only hosts with the same path can use
   std::string path;  // absolute
@@ -20,11 +21,11 @@ struct CacheFolder {
 
 struct CacheFolders {
   std::vector<CacheFolder> folders;
-  std::map<std::string, std::string> variables;  // that tell compilers of them
+  std::map<std::string, std::string> variables;  // that pass these folders to compilers
   std::vector<std::string> left_alone;           // clauses: caches that are not brought to all hosts, and why
 };
 
-/// Looks a variable up; "" if it is not set.
+/// Looks a variable up; returns "" if it is not set.
 using LookUpVariable = std::function<std::string(const std::string& name)>;
 
 /// Chooses a folder below `root` for each compiler: TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR,
@@ -34,10 +35,10 @@ using LookUpVariable = std::function<std::string(const std::string& name)>;
 /// otherwise, each path has a JAX cache of its own.
 CacheFolders ChooseCacheFolders(const std::string& root, const LookUpVariable& variable);
 
-/// A file in a folder of a compiler.
+/// Describes a file in a folder of a compiler.
 struct FoundFile {
   std::string path;  // as CachedFile has it
-  std::string file;  // where it lies
+  std::string file;  // its place on the disk
   uint64_t bytes = 0;
   int64_t modified_ns = 0;  // since 1970
 

@@ -11,20 +11,20 @@
 
 #include "compile_cache/cache_record.h"
 
-/// State machines without I/O. With them a host finds cached files or becomes the one that compiles, and publishes the
+/// With these state machines without I/O, a host finds cached files or becomes the one that compiles, and publishes the
 /// files that it has compiled. A driver does the step that next() asks for, and reports the outcome by the On... call
 /// of that step, until kDone. All safety comes from one rule: the record is replaced only as the version that was read.
 
 namespace millrace {
 
-/// The record as it was read.
+/// Holds the record as it was read.
 struct CacheVersion {
   CacheRecord record;   // an empty one if there is none
   std::string version;  // opaque, for replacing it
 };
 
-/// The answer of a driver to an attempt to replace the record, besides OK: FailedPrecondition for certain if the
-/// version was another one. After any other error it may have been replaced.
+/// A driver answers an attempt to replace the record with OK or an error. FailedPrecondition means for certain that the
+/// version was another one. After any other error the record may have been replaced.
 ///
 /// Waits while another host compiles, and takes its place if it stops renewing its lease. Clocks of hosts are not
 /// compared: each one watches by its own how long a lease has not changed.
@@ -53,15 +53,15 @@ class StartProtocol {
   void OnWritten(absl::Status status);
   void OnWaited();
 
-  /// For kWrite.
+  /// Returns the record for kWrite.
   const CacheRecord& to_write() const { return record_; }
   const std::string& version() const { return version_; }
-  /// For kWait.
+  /// Returns how long kWait waits.
   Milliseconds pause() const { return pause_; }
-  /// Whom it waits for, and whose lease it has taken; "": nobody's.
+  /// Returns the host for which it waits, and whose lease it has taken; "" if there is no such host.
   const std::string& other_host() const { return other_host_; }
 
-  /// Valid in kDone.
+  /// The outcome is valid in kDone.
   Outcome outcome() const { return outcome_; }
   const CacheRecord& record() const { return record_; }
   const absl::Status& status() const { return status_; }
@@ -104,25 +104,25 @@ class PublishProtocol {
 
   Step next() const { return step_; }
   void OnRead(absl::StatusOr<CacheVersion> read);
-  /// The objects, by SHA-256, that could not be uploaded: their groups are left out.
+  /// Takes the objects, by SHA-256, that could not be uploaded: their groups are left out.
   void OnUploaded(const std::set<std::string>& failed);
   void OnWritten(absl::Status status);
   void OnRemoved();
 
-  /// For kUpload: files whose objects may be missing, each object once.
+  /// Returns the files for kUpload, whose objects may be missing, each object once.
   const std::vector<CachedFile>& to_upload() const { return to_upload_; }
-  /// For kWrite.
+  /// Returns the record for kWrite.
   const CacheRecord& to_write() const { return merged_; }
   const std::string& version() const { return version_; }
-  /// For kRemove: objects that nothing needs any more. Failures there cost space only.
+  /// Returns the objects for kRemove, which nothing needs any more. Failures there cost space only.
   const std::set<std::string>& to_remove() const { return to_remove_; }
-  /// How often another process was quicker: the driver pauses longer with each time.
+  /// Returns how often another process was quicker: the driver pauses longer with each time.
   int tries() const { return tries_; }
 
-  /// Valid in kDone. It is OK if the record has all files that can be had; record() then returns it.
+  /// The status is valid in kDone. It is OK if the record has all files that can be had; record() then returns it.
   const absl::Status& status() const { return status_; }
   const CacheRecord& record() const { return merged_; }
-  /// The number of files of this host that the record has now.
+  /// Returns the number of files of this host that the record has now.
   uint64_t added() const { return added_; }
 
  private:

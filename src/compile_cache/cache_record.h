@@ -8,12 +8,12 @@
 
 #include "base/status.h"
 
-/// The document that says what is cached under a key, and who compiles right now (docs/compile-cache.md). Plain data
-/// without I/O.
+/// The record is the document that says what is cached under a key, and who compiles right now (docs/compile-cache.md).
+/// Plain data without I/O.
 
 namespace millrace {
 
-/// A file that a compiler has made.
+/// Describes a file that a compiler has made.
 struct CachedFile {
   std::string path;  // "inductor/fxgraph/qn/...": the name of the cache, and the path below its folder
   uint64_t bytes = 0;
@@ -24,7 +24,7 @@ struct CachedFile {
   friend bool operator==(const CachedFile&, const CachedFile&) = default;
 };
 
-/// The host that compiles, while others wait.
+/// Names the host that compiles, while others wait.
 struct CompileLease {
   std::string holder;     // random: tells processes apart
   std::string host;       // for people only
@@ -44,7 +44,7 @@ struct CacheRecord {
   uint64_t Bytes() const;
 
   std::string ToJson() const;
-  /// DataLoss if it is not what ToJson made. Completes the sentence "OBJECT ...".
+  /// Returns DataLoss if the text is not what ToJson made. The message completes the sentence "OBJECT ...".
   static absl::StatusOr<CacheRecord> FromJson(std::string_view text);
 };
 
@@ -55,8 +55,8 @@ inline constexpr uint64_t kMaxCacheRecordBytes = 64 << 20;
 /// characters, and at least two components.
 bool IsCachePath(std::string_view path);
 
-/// Files of one group are of no use without each other: they are fetched, refused and evicted together. The folder of a
-/// kernel for Triton, the folder MODULE_... for Neuron, else the file itself.
+/// Returns the group of a path. Files of one group are of no use without each other: they are fetched, refused and
+/// evicted together. It is the folder of a kernel for Triton, the folder MODULE_... for Neuron, else the file itself.
 std::string CacheGroup(std::string_view path);
 
 }  // namespace millrace

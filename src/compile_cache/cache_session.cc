@@ -96,7 +96,7 @@ void CacheSession::Tend() {
   Clock::time_point changed = Clock::now();
   Clock::time_point renewed = Clock::now();
   const Milliseconds settle = options_.settle;
-  // A third of what must not pass unnoticed.
+  // The tick is a third of what must not pass unnoticed.
   Milliseconds tick = cache_.holds_lease() ? options_.term / 3 : std::chrono::minutes(10);
   if (settle.count() > 0) tick = std::min(tick, std::max(settle / 3, Milliseconds(1)));
   for (;;) {
@@ -131,7 +131,7 @@ void CacheSession::PublishLast(CommandState state) {
   const int64_t latest_ns = succeeded ? kEverything : UnixNs(options_.suspect);
   const bool sound = std::any_of(found.files.begin(), found.files.end(),
                                  [&](const FoundFile& file) { return file.modified_ns <= latest_ns; });
-  // A command that failed before it has compiled anything tells nothing.
+  // A command that failed before it has compiled anything shows nothing.
   if (!succeeded && !sound) {
     Note(cache_.GiveBack(stop), "the lease was not given back");
     return;

@@ -12,12 +12,12 @@
 namespace millrace {
 
 struct CacheSessionOptions {
-  /// News are published when nothing has changed in the folders for so long; 0: only at the end.
+  /// New files are published when nothing has changed in the folders for so long; 0: only at the end.
   std::chrono::milliseconds settle{60 * 1000};
   std::chrono::milliseconds term{60 * 1000};  // of the lease: that of the CompileCache
   /// If a command has failed, files that changed so shortly before its end may be half written, and are not stored.
   std::chrono::milliseconds suspect{10 * 1000};
-  /// Called on the session's thread when prepared() or done() has become true.
+  /// Is called on the session's thread when prepared() or done() has become true.
   std::function<void()> changed;
   /// Gets each error as a clause, on the session's thread. Nothing here ends a command: a cache only saves time.
   std::function<void(const std::string&)> journal;
@@ -37,7 +37,7 @@ class CacheSession {
   bool prepared() const;
   /// The command has ended: publishes for the last time, gives the lease back.
   void Finish(bool succeeded);
-  /// True after Finish or Stop, when all is done.
+  /// Returns true after Finish or Stop, when all is done.
   bool done() const;
   /// Gives up: what is in flight is cancelled; only the lease is given back.
   void Stop();

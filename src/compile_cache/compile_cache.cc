@@ -41,7 +41,7 @@ constexpr int kFetchThreads = 16;         // of such: 64 MiB in memory at most
 constexpr Milliseconds kMaxPoll{2000};
 constexpr Milliseconds kOrphanAge = std::chrono::hours(24);  // longer than any upload takes
 
-/// SHA-256 and CRC32C of bytes as they come.
+/// Makes SHA-256 and CRC32C of bytes as they come.
 class CacheDigest {
  public:
   void Update(ByteSpan bytes) {
@@ -49,7 +49,7 @@ class CacheDigest {
     crc32c_ = Crc32c(bytes, crc32c_);
     bytes_ += bytes.size();
   }
-  /// Once, last.
+  /// Call it once, last.
   void Tell(CachedFile* file) {
     file->bytes = bytes_;
     file->sha256 = HexEncode(sha256_.Finish());

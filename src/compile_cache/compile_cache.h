@@ -27,10 +27,10 @@ struct CompileCacheOptions {
   std::function<void(const std::string&)> journal;
 };
 
-/// The files that compilers have made for one key, in a store. They are the record `URI/KEY/RECORD`, and objects named
-/// by the SHA-256 of their bytes (docs/compile-cache.md). A file is placed in a folder of a compiler only if its bytes
-/// are those of the record. Blocking; not thread-safe; the Stores and the budget must outlive it. Calls that take a
-/// token return Cancelled soon after a stop is requested.
+/// Keeps the files that compilers have made for one key, in a store. They are the record `URI/KEY/RECORD`, and objects
+/// named by the SHA-256 of their bytes (docs/compile-cache.md). A file is placed in a folder of a compiler only if its
+/// bytes are those of the record. Blocking; not thread-safe; the Stores and the budget must outlive it. Calls that take
+/// a token return Cancelled soon after a stop is requested.
 class CompileCache {
  public:
   /// `location` is that of the URI.
@@ -44,13 +44,13 @@ class CompileCache {
   /// Makes the lease last for another term. FailedPrecondition if another host has taken it.
   absl::Status Renew(const std::stop_token& stop);
 
-  /// The files of the folders that are new since Start (if nothing was cached then: all), as of now.
+  /// Finds the files of the folders that are new since Start (if nothing was cached then: all), as of now.
   FoundFiles FindNew() const;
   /// Stores new files that did not change after `latest_ns` (since 1970), gives the lease back, evicts what is above
   /// the bound. Renews the lease meanwhile. With `sweeps` also removes objects that killed hosts have left. Files that
   /// change while they are read are left for the next time.
   absl::Status Publish(const FoundFiles& found, int64_t latest_ns, bool sweeps, const std::stop_token& stop);
-  /// Gives the lease back without telling that anything was compiled: the next host is to try.
+  /// Gives the lease back without a report that anything was compiled: the next host is to try.
   absl::Status GiveBack(const std::stop_token& stop);
 
  private:

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr std::chrono::seconds kPythonLimit{60};  // a Python on a network file system takes its time
 constexpr size_t kKeyBytes = 10;
 
-// The distributions whose versions decide what is compiled.
+// The versions of these distributions decide what is compiled.
 constexpr const char* kVersionsProgram = R"(
 import importlib.metadata, platform
 found = [platform.python_implementation().replace("CPython", "Python") + " " + platform.python_version()]
@@ -48,7 +48,7 @@ std::string FirstLine(const std::string& path) {
   return line.substr(0, kMaxLine);
 }
 
-// "python", "/venv/bin/python3.11"; not "python_job.sh".
+// Returns true for "python", "/venv/bin/python3.11"; not for "python_job.sh".
 bool IsPythonName(const std::string& word) {
   constexpr std::string_view kPython = "python";
   const std::string name = fs::path(word).filename().string();
@@ -68,7 +68,7 @@ std::string FindProgram(const std::string& word) {
   return {};
 }
 
-// The Python in "#!/usr/bin/env python3" or "#!/venv/bin/python3.11"; "" if it is no script of Python.
+// Returns the Python in "#!/usr/bin/env python3" or "#!/venv/bin/python3.11"; "" if it is no script of Python.
 std::string PythonOfScript(const std::string& file) {
   const std::string line = FirstLine(file);
   if (!line.starts_with("#!")) return {};
@@ -88,7 +88,7 @@ std::string PythonVersions(const std::string& python) {
   return text;
 }
 
-// The instruction sets that compilers choose by; other flags change with the kernel.
+// Returns the instruction sets that compilers choose by; other flags change with the kernel.
 std::string CpuKind(const std::string& root) {
   constexpr const char* kX86[] = {"sse4_2", "avx",  "avx2", "fma",    "f16c", "bmi1", "bmi2",
                                   "sha_ni", "vaes", "gfni", "avx512", "amx",  "avx_"};
@@ -121,7 +121,7 @@ std::vector<fs::path> FoldersIn(const std::string& folder) {
   return found;
 }
 
-// The kinds, each once: compiled code does not depend on how many there are.
+// Returns the kinds, each once: compiled code does not depend on how many there are.
 std::set<std::string> DeviceKinds(const std::string& root) {
   std::set<std::string> kinds;
   for (const fs::path& gpu : FoldersIn(root + "/proc/driver/nvidia/gpus")) {

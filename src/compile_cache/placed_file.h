@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-/// Changes that a cached file needs before programs of this machine can use it.
+/// These functions change a cached file so that programs of this machine can use it.
 
 namespace millrace {
 

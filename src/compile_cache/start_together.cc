@@ -17,13 +17,13 @@ namespace {
 using Variable = std::function<std::string(const std::string& name)>;
 using Words = std::vector<std::string>;
 
-// "4", or "1:4" as torchrun says a minimum and a maximum.
+// Parses "4", or "1:4" as torchrun says a minimum and a maximum.
 bool IsSeveral(std::string_view count) {
   if (const size_t colon = count.rfind(':'); colon != std::string_view::npos) count.remove_prefix(colon + 1);
   return ParseNumber<uint64_t>(count).value_or(0) > 1;
 }
 
-/// The value of "$NAME" or "${NAME}", also behind "--option=". Other words stay as they are.
+/// Returns the value of "$NAME" or "${NAME}", also behind "--option=". Other words stay as they are.
 std::string Expanded(const std::string& word, const Variable& variable) {
   const size_t dollar = word.find('$');
   if (dollar == std::string::npos || (dollar > 0 && word[dollar - 1] != '=')) return word;
@@ -58,7 +58,7 @@ bool IsAnyOf(std::string_view word, std::initializer_list<std::string_view> name
   return std::ranges::find(names, word) != names.end();
 }
 
-/// The value of word `i` if it is this option: "--option VALUE" or "--option=VALUE"; else "".
+/// Returns the value of word `i` if it is this option: "--option VALUE" or "--option=VALUE"; else "".
 std::string ValueAt(const Words& words, size_t i, std::string_view option) {
   if (words[i] == option) return i + 1 < words.size() ? words[i + 1] : "";
   const bool has = words[i].starts_with(option) && words[i].size() > option.size() && words[i][option.size()] == '=';
@@ -83,7 +83,7 @@ bool NamesSeveral(const Words& words) {
   return false;
 }
 
-/// The file that `accelerate launch` reads: that of --config_file, or the one that `accelerate config` writes.
+/// Returns the file that `accelerate launch` reads: that of --config_file, or the one that `accelerate config` writes.
 std::string AccelerateFile(const Words& words, const Variable& variable) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (std::string named = ValueAt(words, i, "--config_file"); !named.empty()) return named;

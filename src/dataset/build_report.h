@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// A shard of which the samples from some place on were left out, because it is damaged there (BuildOptions::skip_bad).
+/// Describes a damaged shard, whose samples from the damaged place to its end were left out (BuildOptions::skip_bad).
 struct DamagedShard {
   std::string key;                 // below the data set's URI
   std::optional<uint64_t> offset;  // of the place, where it is known
@@ -19,10 +19,11 @@ struct DamagedShard {
   uint64_t samples = 0;  // before it, which are indexed
 };
 
-/// The report of a shard for which a scanner gave this error; its message begins with the offset, where that is known.
+/// Returns the report of a shard for which a scanner gave this error. The error's message begins with the offset, if it
+/// is known.
 DamagedShard DamagedShardOf(std::string key, const absl::Status& error, uint64_t samples);
 
-/// What building an index came to, beyond the index itself.
+/// Reports on the building of an index.
 struct BuildReport {
   uint64_t reused_objects = 0;        // that were unchanged: their samples were taken from the index that was there
   uint64_t outlined_objects = 0;      // shards that were not read: other programs have noted where their samples lie

@@ -7,7 +7,8 @@
 namespace millrace {
 
 absl::Status SayIfChanged(absl::Status status, std::string_view dataset_uri) {
-  // Not what S3 refuses for another reason, such as an object that is archived, or a bucket that is not there.
+  // S3 may refuse for another reason, such as an object that is archived, or a bucket that is not there. That is no
+  // change.
   const std::string code = S3CodeOf(status);
   const bool replaced = absl::IsFailedPrecondition(status) && (code.empty() || code == "PreconditionFailed");
   const bool gone = absl::IsNotFound(status) && (code.empty() || code == "NoSuchKey");

@@ -20,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-// What is opened: objects, or what a manifest lists.
+// The opened place: objects, or the manifest that lists them.
 struct Opened {
   std::unique_ptr<JoinedStore> joined;  // the store of `data`
   DatasetPlace data;
@@ -51,9 +51,9 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const Man
   return opened;
 }
 
-// The first index that is sound and matches the data. When there are only others, what is wrong with the first;
-// NotFound if there are none at all. An index that is to be built again says how plain arrays were cut, unless `tokens`
-// does, and `why` that is so.
+// Finds the first index that is sound and matches the data. If none does, returns the error of the first; NotFound if
+// there are none at all. If an index must be built again, `*tokens` says how it cut plain arrays, unless it is set, and
+// `*why` says why the index does not fit.
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const OpenOptions& options,
                                       std::optional<TokenArrays>* tokens, std::string* why) {
   absl::Status first = absl::NotFoundError("no index");
@@ -71,7 +71,8 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
     if (status.ok() && !TellsAll(*placed->index, options.raw)) continue;
     if (status.ok()) return placed;
     if (absl::IsCancelled(status)) return status;
-    // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
+    // A cache folder that cannot be read counts as one without an index; an index beside the data that cannot be read
+    // is an error.
     if (placed.ok() && absl::IsNotFound(status)) {
       *why = ToStd(status.message());
       if (!*tokens) {
@@ -84,7 +85,7 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
   return first;
 }
 
-// What an index is built from, besides the objects.
+// The inputs of a build of an index, besides the objects.
 struct Sources {
   std::unique_ptr<ManifestSamples> manifest;
   std::unique_ptr<Index> older;
@@ -120,13 +121,13 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
   return sources;
 }
 
-// Begins with what a build that was killed, or other machines, have kept of the shards. A part that cannot be kept
-// costs time only after a kill.
+// Builds an index in parts. It begins with the parts that are kept by a build that was killed, or by other machines. If
+// a part cannot be kept, that costs time only after a kill.
 absl::StatusOr<PlacedIndex> BuildInParts(Runtime& runtime, Stores& stores, IndexPlaces& places, const Opened& opened,
                                          const OpenOptions& options, const std::optional<TokenArrays>& tokens) {
   IndexParts parts(stores, opened.data, options.cache_folder, options.stop, HomeOf(options.index));
   std::vector<std::unique_ptr<Index>> kept;
-  // The parts first: if another process has removed them by now, the older index has all that they had.
+  // The parts are read first: if another process has removed them by now, the older index has everything that they had.
   if (options.reuse && !opened.manifest) {
     ASSIGN_OR_RETURN(kept, parts.Find());
   }
@@ -202,7 +203,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
       ASSIGN_OR_RETURN(opened.manifest, FindManifest(stores, uri, options.stop));
       if (!opened.manifest) return absl::NotFoundError(fmt::format("{}: the manifest is not there any more", uri));
     }
-    // The process that held the lock has built it by now.
+    // The process that held the lock may have built it by now.
     if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
     if (absl::IsNotFound(placed.status())) {
       if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built again", why));

@@ -24,7 +24,7 @@
 
 namespace millrace {
 
-/// Says if an index is built if none fits, and where it is kept.
+/// Says whether an index is built if none fits, and where it is kept.
 enum class IndexUse : uint8_t {
   kBuild,    // beside the data, or in the cache folder if that cannot be
   kBeside,   // beside the data; FailedPrecondition if that cannot be
@@ -32,11 +32,11 @@ enum class IndexUse : uint8_t {
   kRequire,  // none is built: NotFound
 };
 
-/// Where an index that is built, and its parts, may be put.
+/// Returns the places in which a newly built index and its parts may be put.
 ArtifactHome HomeOf(IndexUse use);
 
-/// The share of one of several processes that build the index of shards together: those whose number, in index order,
-/// is `part` modulo `parts`.
+/// Names the share of one of several processes that build the index of shards together. Its shards are those whose
+/// number, in index order, is `part` modulo `parts`.
 struct IndexShare {
   uint64_t part = 0;
   uint64_t parts = 1;
@@ -45,7 +45,7 @@ struct IndexShare {
 };
 
 struct OpenOptions {
-  bool rebuild = false;   // build an index even where there is one
+  bool rebuild = false;   // build an index even if there is one
   bool skip_bad = false;  // in building, leave out the samples of damaged shards from the bad place on: built()
   bool reuse = true;      // in building, take the samples of unchanged objects from the index that is there
   std::optional<TokenArrays> tokens;  // an index that is built now is of plain arrays, which are cut so
@@ -55,8 +55,8 @@ struct OpenOptions {
   std::vector<std::string> classes;  // the order that numbers them, if it is not that of their names: OrderClasses()
   RawReads raw;  // of raw objects, the index is to have what these reads tell; else it is built again
   uint64_t part_bytes = uint64_t{1} << 30;  // BuildOptions::part_bytes
-  /// In building: other processes, one for each of the parts, may open the data set at the same time. Each reads its
-  /// own shards first, and then what is still missing, so none waits for another one.
+  /// Used in building: other processes, one for each of the parts, may open the data set at the same time. Each reads
+  /// its own shards first, and then the shards that are still missing, so no process waits for another one.
   IndexShare share;
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
@@ -64,55 +64,68 @@ struct OpenOptions {
   std::stop_token stop;      // when requested, opening ends soon with Cancelled
 };
 
-/// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache
-/// folder; but one in the cache folder that was built because that beside the data could not be replaced comes first.
-/// If there is no index, it is built and stored: beside the data if the place is writable, else in the cache folder.
-/// Objects that an older index has unchanged (key, size, ETag) are not read again for it. An index beside
-/// data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there. Of several processes
-/// that open a new data set, one builds the index, and the others wait for it (those of one machine), unless they have
-/// shares of it. A build of an index of shards that was killed is continued (index_parts.h).
+/// A data set: the place of its samples, and its index. For example, the data set `s3://bucket/train` has its shards
+/// below that prefix, and its index in `s3://bucket/train/.millrace/index`.
 ///
-/// Opening compares the index with the objects of the store (keys, sizes, ETags) if there are at most 10,000 of
-/// them, which is always so for shards of a sensible size. An index from which samples of damaged shards were left out
-/// (skip_bad) matches as any other, until they are repaired. In larger data sets, reads notice changed objects by
+/// The index is looked for beside the data (`.millrace/index`), then in the cache folder. An index in the cache folder
+/// comes first if it was built because the one beside the data could not be replaced. If there is no index, it is built
+/// and stored: beside the data if the place is writable, else in the cache folder. The build does not read objects
+/// again that are unchanged (key, size, ETag) in an older index. An index beside data on S3 is copied to the cache
+/// folder, once for each version (ETag), and mapped from there.
+///
+/// If several processes of one machine open a new data set, one builds the index, and the others wait for it. Processes
+/// that have shares of the index do not wait. If a build of an index of shards was killed, the next one continues it
+/// (index_parts.h).
+///
+/// Opening compares the index with the objects of the store (keys, sizes, ETags) if there are at most 10,000 of them,
+/// which is always so for shards of a sensible size. An index from which samples of damaged shards were left out
+/// (skip_bad) matches as any other, until the shards are repaired. In larger data sets, reads notice changed objects by
 /// their ETags; added ones are not noticed. Immutable after opening; the Stores must outlive it.
 class Dataset {
  public:
-  /// Opens `uri`: a prefix with shards of one kind, token files or raw objects, or a single one of these objects
-  /// (dataset_place.h), or a manifest that lists objects (shard/manifest.h: .csv, .jsonl, .ndjson, .manifest, .json),
-  /// which is then compared with the index in their place.
-  /// Plain arrays are raw objects until an index is built that says otherwise (OpenOptions::tokens). Errors:
-  /// NotFound (bucket, folder or no samples under the prefix), PermissionDenied, DataLoss (truncated shard: object,
-  /// offset, reason), FailedPrecondition (an index that does not match its objects any more: says which object, and to
-  /// run `millrace index`), and DataLoss if an index is damaged. An index in the cache folder that matches is
-  /// preferred to one beside the data that does not. Those of OpenLabelledIndex, if there are labels.
+  /// Opens `uri`. It names one of these:
+  /// - a prefix with shards of one kind, token files or raw objects;
+  /// - a single object of these kinds (dataset_place.h);
+  /// - a manifest that lists objects (shard/manifest.h: .csv, .jsonl, .ndjson, .manifest, .json). The manifest is then
+  ///   compared with the index in place of its objects.
+  ///
+  /// Plain arrays are raw objects until an index is built that says otherwise (OpenOptions::tokens). If the index in
+  /// the cache folder matches and the one beside the data does not, the former is used.
+  ///
+  /// Errors:
+  /// - NotFound: no such bucket or folder, or no samples under the prefix;
+  /// - PermissionDenied;
+  /// - DataLoss: a truncated shard (with object, offset and reason), or a damaged index;
+  /// - FailedPrecondition: the index does not match its objects any more. The message says which object, and to run
+  ///   `millrace index`.
+  /// - If there are labels, also the errors of OpenLabelledIndex.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options = {});
 
-  /// Some of the shards of `place`, as `index` has them. `joined` is the store of the place; `cache_folder` is that of
-  /// OpenOptions.
+  /// Makes a data set of some of the shards of `place`, those that `index` has. `joined` is the store of the place;
+  /// `cache_folder` is OpenOptions::cache_folder.
   static std::unique_ptr<Dataset> OfSome(DatasetPlace place, std::unique_ptr<JoinedStore> joined,
                                          std::unique_ptr<Index> index, const std::string& cache_folder);
 
   const std::string& uri() const { return uri_; }
-  /// What the URI names, but for the objects of a manifest.
+  /// The place that the URI names. The objects of a manifest may lie elsewhere.
   const DatasetPlace& place() const { return place_; }
-  /// Whether the URI is a manifest: its objects may lie anywhere in the store.
+  /// True if the URI is a manifest: its objects may lie anywhere in the store.
   bool is_manifest() const { return is_manifest_; }
-  /// Where the index is kept; for reports.
+  /// The place of the index, for reports.
   const std::string& index_uri() const { return index_uri_; }
   /// The report of building the index; nullopt if it existed.
   const std::optional<BuildReport>& built() const { return built_; }
   const Index& index() const { return *index_; }
-  /// OpenOptions::labels, and LabelledIndex::id; null and 0 if there are none.
+  /// The labels are OpenOptions::labels, and their id is LabelledIndex::id; null and 0 if there are none.
   const LabelsFile* labels() const { return labels_ ? &*labels_ : nullptr; }
-  /// OpenOptions::classes.
+  /// The order of classes, as in OpenOptions::classes.
   const std::vector<std::string>& classes() const { return classes_; }
   uint64_t labels_id() const { return labels_id_; }
   ObjectStore& store() const { return *place_.store; }
-  /// The store's key of an object of the index.
+  /// Returns the store's key of an object of the index.
   std::string StoreKey(std::string_view object_key) const { return place_.Key(object_key); }
-  /// OpenOptions::cache_folder, or its default.
+  /// The cache folder: OpenOptions::cache_folder, or its default.
   const std::string& cache_folder() const { return cache_folder_; }
 
  private:

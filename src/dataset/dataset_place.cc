@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kHeadsAtOnce = 64;
 
-// Whether it is there; what keeps anybody from telling is an error.
+// Returns the object, or nullopt if it is not there. An error means that this is not known.
 absl::StatusOr<std::optional<ObjectInfo>> FindObject(ObjectStore& store, const std::string& key,
                                                      const std::stop_token& stop) {
   absl::StatusOr<ObjectInfo> info = HeadBlocking(store, key, stop);
@@ -32,7 +32,7 @@ absl::StatusOr<std::optional<ObjectInfo>> FindObject(ObjectStore& store, const s
   return std::nullopt;
 }
 
-// The names of the data set that the object is, or is one of.
+// Returns the names of the data set that the object is, or is one of.
 absl::StatusOr<std::vector<std::string>> NamesWith(const Location& folder, const std::string& name,
                                                    const ObjectInfo& object, const std::stop_token& stop) {
   if (!IsMegatronBin(name) && !IsMegatronIdx(name)) return std::vector{name};
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<std::string>> NamesWith(const Location& folder, const
                                                 store.Uri(folder.Key(idx)), store.Uri(folder.Key(bin))));
 }
 
-// Whether something lies below exactly that name, wildcards and all.
+// Returns true if something lies below exactly that name, even if the name has wildcards in it.
 absl::StatusOr<bool> IsFolder(Stores& stores, std::string_view uri, const std::stop_token& stop) {
   const absl::StatusOr<Location> folder = stores.Open(uri);
   if (!folder.ok()) return false;  // as of a list of URIs
@@ -195,7 +195,7 @@ absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::NextSelected() {
   return NothingThere();
 }
 
-// Some of those that were not seen yet, in order.
+// Asks for some of those that were not seen yet, in order.
 absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::HeadSelected() {
   std::vector<Completion<absl::StatusOr<ObjectInfo>>> heads(std::min(not_seen_.size(), kHeadsAtOnce));
   auto name = not_seen_.begin();
@@ -218,7 +218,7 @@ absl::Status PlaceLister::NothingThere() const {
       fmt::format("{}: there is nothing at {}{}", data_.uri, data_.store->Uri(data_.Key(*not_seen_.begin())), others));
 }
 
-// The object has been listed, and so have the folders it lies in.
+// Removes from `not_seen_` an object that has been listed, and the folders it lies in.
 void PlaceLister::TickOff(std::string_view key) {
   if (not_seen_.empty()) return;
   for (size_t end = key.find('/'); end != key.npos; end = key.find('/', end + 1)) {

@@ -154,7 +154,7 @@ TEST_P(SingleObjectTest, WildcardsAndBracesSelectObjects) {
   EXPECT_THAT(keys("set/{a-{1..2},b-0}.tar"), ElementsAre("a-1", "a-2", "b-0"));
   EXPECT_THAT(keys("s?t/[b]-*.tar"), ElementsAre("b-0"));
   EXPECT_TRUE(ExistsAt("set/.millrace/index") == false);
-  // The index of a selection notices what comes and goes.
+  // The index of a selection notices objects that are added and removed.
   PutAt("set/a-3.tar", TarOf({{"a-3.txt", "x"}}));
   ExpectError("set/a-*.tar", absl::StatusCode::kFailedPrecondition, {"it was added", "millrace index '"});
   EXPECT_THAT(keys("set/{a-{1..2},b-0}.tar"), ElementsAre("a-1", "a-2", "b-0"));
@@ -195,7 +195,7 @@ TEST_P(SingleFileTest, KeepsItsIndexInTheCacheFolderIfItMust) {
   }
 }
 
-// Reads, but may not list.
+// A store that may be read, but not listed.
 class UnlistedStore final : public ForwardingStore {
  public:
   ~UnlistedStore() override { Close(); }

@@ -62,7 +62,7 @@ class DatasetTest : public ::testing::TestWithParam<std::string>, protected test
     const auto location = stores_.Open(uri_);
     return location->store->counters().bytes_read;
   }
-  // Since `before`, but for the index itself where it was not made in memory.
+  // Expects that no data were read since `before`, except for the index itself if it was not made in memory.
   void ExpectNoDataRead(uint64_t before, const Dataset& dataset) {
     EXPECT_THAT(BytesRead() - before, ::testing::AnyOf(0u, dataset.index().file_bytes()));
   }
@@ -206,7 +206,7 @@ TEST_P(DatasetTest, RawObjectsAreListedAndNotRead) {
   EXPECT_FALSE((*Open())->built());
   EXPECT_EQ(Read(**listed)[0], "0/000: cls=0 jpg=image 0");
 
-  // With checksums all are read, once; an index that has them serves everybody.
+  // With checksums all objects are read, once; an index that has them serves all other options, too.
   options_.raw.all = true;
   const auto read = Open();
   ASSERT_TRUE((*read)->built());
@@ -275,7 +275,7 @@ TEST_P(DatasetTest, TheIndexDoesNotDependOnTheReads) {
   }
   EXPECT_EQ(indexes[0], indexes[1]);
   EXPECT_EQ(indexes[0], indexes[2]);
-  // One by one the same as what the reader makes of it.
+  // The index gives the same, one by one, as the reader makes of it.
   const auto index = Index::FromBytes(indexes[0]);
   const auto dataset = Open();
   EXPECT_EQ(testing::Describe(**index), testing::Describe((*dataset)->index()));
@@ -422,7 +422,7 @@ TEST_P(DatasetTest, AnIndexThatIsNotSoundIsNotReused) {
   const Location location = *stores_.Open(uri_);
   const std::string sound = *ReadAll(*location.store, location.Key(std::string(kIndexName)), 1 << 20);
   options_.rebuild = true;
-  // In a block, where opening does not look.
+  // The damage is in a block, which opening does not read.
   std::string bad = sound;
   bad[30] = static_cast<char>(bad[30] ^ 1);
   Put(std::string(kIndexName), bad);
@@ -448,7 +448,7 @@ TEST_P(DatasetTest, AClassFolderAndAClassField) {
 class LocalDatasetTest : public DatasetTest {};
 INSTANTIATE_TEST_SUITE_P(Stores, LocalDatasetTest, ::testing::Values("file"));
 
-// Tests may run as root, whom no permission stops; a file in the place of the folder stops everybody.
+// Tests may run as root, who has all permissions. A file in the place of the folder is an obstacle also for root.
 TEST_P(LocalDatasetTest, CacheFolderWhereTheDataCannotBeWrittenTo) {
   Put("a.tar", Tar({{"1.jpg", "x"}}));
   Put(".millrace", "in the way");

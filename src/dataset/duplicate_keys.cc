@@ -28,7 +28,7 @@ void KeepRepeated(std::vector<uint64_t>* hashes) {
 // Compares the keys of samples whose hashes are repeated with that of the first such sample.
 class Comparison {
  public:
-  // `repeated` is taken over, with its memory: as many numbers of samples stand behind the hashes.
+  // Takes over `repeated`, with its memory: as many numbers of samples are stored behind the hashes.
   Comparison(const Index& index, std::vector<uint64_t> repeated) : index_(index), table_(std::move(repeated)) {
     hashes_ = table_.size();
     table_.resize(2 * hashes_, kNoSample);  // fits into what was reserved: each hash was there at least twice
@@ -54,7 +54,8 @@ class Comparison {
   const absl::Status& status() const { return status_; }
 
  private:
-  // Two keys with one hash by chance hardly ever occur, many of them only by intent.
+  // Counts a sample whose hash is also that of another key. Two keys rarely have one hash by chance; many of them only
+  // by intent.
   void AddCollision(uint64_t number, const IndexedSample& sample, DuplicateKeys* found) {
     constexpr size_t kMaxCollisions = 1 << 16;
     const auto known = collisions_.find(sample.key);

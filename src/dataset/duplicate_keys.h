@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Two samples of one key.
+/// Names two samples that have the same key.
 struct DuplicateKey {
   SamplePlace first;
   SamplePlace again;
@@ -23,10 +23,10 @@ struct DuplicateKeys {
   std::vector<DuplicateKey> examples;  // the first of them, at most kMaxExamples
 };
 
-/// Looks for samples with equal keys, wherever they lie: sorts hashes of the keys, and compares the keys of those that
+/// Looks for samples with equal keys, wherever they lie: sorts hashes of the keys, and compares the keys whose hashes
 /// are equal. Memory: 8 bytes a sample, out of the budget, and at most 1 GiB (134 million samples); if there is less
-/// memory, it compares fewer samples. Goes through the index once, and once more if there are equal hashes. Errors of
-/// WalkIndex.
+/// memory, it compares fewer samples. Walks the index once, and a second time if there are equal hashes. Errors are
+/// those of WalkIndex.
 absl::StatusOr<DuplicateKeys> FindDuplicateKeys(
     const Index& index, MemoryBudget& memory, const LongTask& task,
     absl::FunctionRef<uint64_t(std::string_view)> hash = [](std::string_view key) { return Xxh3(AsBytes(key)); });

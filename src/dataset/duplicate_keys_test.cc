@@ -54,7 +54,7 @@ TEST(DuplicateKeys, WithinAShardAndAcrossThem) {
   EXPECT_EQ(memory.used(), 0u);
 }
 
-// Also with hashes that collide all the time: only the keys decide.
+// The hashes may collide all the time, since only the keys decide.
 TEST(DuplicateKeys, AgreesWithANaiveModel) {
   Rng rng(HashKey(4, {1}));
   for (const uint64_t different : {3, 50, 1000, 100'000}) {

@@ -8,8 +8,9 @@
 
 namespace millrace {
 
-/// The value of a field, wherever its bytes are: in the sample's `span`, in the index, or made of the stored ones in
-/// `scratch`. Valid as long as these three. DataLoss, with the field's name, if the stored bytes mean nothing.
+/// Returns the value of a field, wherever its bytes are: in the sample's `span`, in the index, or made of the stored
+/// ones in `scratch`. The view is valid as long as these three. DataLoss, with the field's name, if the stored bytes
+/// are not a valid value.
 absl::StatusOr<ByteSpan> ValueOf(const IndexedField& field, ByteSpan span, std::string* scratch);
 
 }  // namespace millrace

@@ -20,8 +20,8 @@ namespace {
 constexpr std::string_view kKeyPlace = "{}";
 constexpr std::string_view kOtherMarks = "{}*?[]\\,";
 
-// The alternatives within the braces that end the URI, of which no other braces but {} are part; empty if there are
-// none.
+// Returns the alternatives within the braces that end the URI; empty if there are none. No other braces except {} are
+// part of an alternative.
 std::vector<std::string_view> Alternatives(std::string_view uri, std::string_view* folder) {
   if (!uri.ends_with('}')) return {};
   size_t open = uri.size() - 1;

@@ -16,27 +16,28 @@
 
 namespace millrace {
 
-/// Folders that lie beside each other, and whose files of one name are one sample: URI/{image=JPEGImages/{}.jpg,
-/// mask=SegmentationClass/{}.png}. Each field has a pattern, in which {} stands for the key of the sample, which may
-/// have folders. Immutable.
+/// Folders that lie beside each other, and whose files of the same name are one sample. An example is
+/// URI/{image=JPEGImages/{}.jpg,mask=SegmentationClass/{}.png}. Each field has a pattern, in which {} stands for the
+/// key of the sample, which may have folders. Immutable.
 class FolderJoin {
  public:
-  /// None for a URI that does not end with such braces: each alternative is NAME=PATTERN. InvalidArgument for a pattern
-  /// with other braces, wildcards or more than one {}; two patterns or names that are the same; a single pattern.
+  /// Parses such a URI; each alternative in the braces is NAME=PATTERN. Returns nullopt for a URI that does not end
+  /// with such braces. InvalidArgument for a pattern with other braces, wildcards or more than one {}; for two patterns
+  /// or names that are the same; for a single pattern.
   static absl::StatusOr<std::optional<FolderJoin>> Parse(std::string_view uri);
 
-  /// URI of the folder that has all of them below it.
+  /// The URI of the folder that has all of them below it.
   const std::string& folder() const { return folder_; }
-  /// The same for the same fields, and for no others: 16 hexadecimal digits.
+  /// Returns 16 hexadecimal digits, which are the same for the same fields and for no others.
   std::string Id() const;
 
-  /// The samples that have a file for each field, as joined objects (store/joined_objects.h), in the order of keys of
-  /// the first field's; keys below `place`. Files without the others are counted. Memory: about 150 bytes a file of all
-  /// fields but the first.
+  /// Returns the samples that have a file for each field, as joined objects (store/joined_objects.h). They are in the
+  /// order of the keys of the first field's files; keys are below `place`. Files without the others are counted.
+  /// Memory: about 150 bytes a file of all fields but the first.
   absl::StatusOr<std::vector<ObjectInfo>> List(const Location& place, const std::stop_token& stop,
                                                SkippedObjects* skipped) const;
 
-  /// A sample of List, by its fields. InvalidArgument for another object.
+  /// Splits a sample of List into its fields. InvalidArgument for another object.
   absl::StatusOr<RawSample> SampleOf(const IndexedObject& object) const;
 
  private:
@@ -55,10 +56,10 @@ class FolderJoin {
   std::vector<Pattern> patterns_;
 };
 
-/// The encoding (shard/field_value.h) of a file as a field, by the end of its name.
+/// Returns the encoding (shard/field_value.h) of a file as a field, by the end of its name.
 std::string_view EncodingByName(std::string_view name);
 
-/// The sample of a raw object: FolderJoin::SampleOf, or RawSampleOf if `join` is null.
+/// Returns the sample of a raw object, by FolderJoin::SampleOf, or by RawSampleOf if `join` is null.
 absl::StatusOr<RawSample> SampleOfObject(const FolderJoin* join, const IndexedObject& object);
 
 }  // namespace millrace

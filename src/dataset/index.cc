@@ -15,7 +15,7 @@ namespace millrace {
 
 using namespace index_format;  // NOLINT: the vocabulary of this file
 
-// The payload of a verified block.
+// Returns the payload of a verified block.
 absl::StatusOr<ByteSpan> Index::Impl::Block(BlockKind block_kind, uint64_t number) const {
   const uint64_t table = block_kind == BlockKind::kSamples ? sample_table : object_table;
   const auto offset = LoadLe<uint64_t>(data.data() + table + number * kTableEntryBytes);
@@ -33,13 +33,13 @@ absl::StatusOr<ByteSpan> Index::Impl::Block(BlockKind block_kind, uint64_t numbe
   return payload;
 }
 
-// The object of a block's first sample.
+// Returns the object of a block's first sample.
 absl::StatusOr<uint64_t> Index::Impl::FirstObject(uint64_t block) const {
   ASSIGN_OR_RETURN(const ByteSpan payload, Block(BlockKind::kSamples, block));
   return Decoder(payload).Varint();
 }
 
-// Where the stored fields lie. `out` may be null: then they are passed over.
+// Decodes the places of the stored fields. If `out` is null, they are passed over.
 inline bool Index::Impl::DecodeStored(Decoder* block, SampleCursor* cursor, bool irregular, IndexedSample* out) const {
   const FieldLayout& layout = *cursor->layout;
   bool first = true;
@@ -86,7 +86,7 @@ inline bool Index::Impl::DecodeValues(Decoder* block, const FieldLayout& layout,
 
 inline bool Index::Impl::DecodeLabel(Decoder* block, const FieldLayout& layout, IndexedSample* out) const {
   const uint64_t ordinal = block->Varint();
-  // Of numbers there may be too many to keep.
+  // Numbers may be too many to keep.
   const bool kept = !class_places.empty() || has_class_field;
   if (!block->ok() || (kept && ordinal >= class_places.size())) return false;
   if (out == nullptr || !kept) return true;
@@ -106,7 +106,8 @@ inline bool Index::Impl::DecodeLabel(Decoder* block, const FieldLayout& layout, 
   return true;
 }
 
-// Decodes the next sample; its object, fields and so on are only filled in when it is the wanted one. False: damaged.
+// Decodes the next sample; its object, fields and so on are only set if it is the wanted one. Returns false if the
+// index is damaged.
 bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted, IndexedSample* out) const {
   const uint64_t head = block->Varint();
   const uint64_t layout_id = head >> (older_version ? kOlderSampleFlagBits : kSampleFlagBits);
@@ -140,7 +141,7 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
   return block->ok();
 }
 
-// A sample as the writer was told of it. The views are into the index, the sample and the two vectors.
+// Makes a sample as the writer was given it. The views are into the index, the sample and the two vectors.
 void Index::Impl::Tell(const IndexedSample& sample, const FieldLayout& layout, std::vector<NewSampleField>* fields,
                        std::vector<NewSampleValue>* values, NewSample* told) const {
   fields->clear();
@@ -294,7 +295,7 @@ absl::Status Index::Scan(uint64_t first, uint64_t last,
 absl::Status Index::ScanObject(uint32_t object, uint64_t* block,
                                absl::FunctionRef<absl::Status(const NewSample&)> each) const {
   const uint64_t blocks = (impl_->samples + kBlockItems - 1) / kBlockItems;
-  // Its first sample lies in the last block that begins with an object before it, or begins the next.
+  // Its first sample lies in the last block that begins with an object before it, or is the first of the next block.
   while (*block + 1 < blocks) {
     ASSIGN_OR_RETURN(const uint64_t first, impl_->FirstObject(*block + 1));
     if (first >= object) break;
@@ -359,7 +360,7 @@ absl::Status Index::LookupObject(uint32_t object, IndexedObject* out) const {
   return absl::OkStatus();
 }
 
-// Each layout is that of some sample.
+// Looking at layouts is enough: each is that of some sample.
 bool Index::SomeLack(const std::vector<std::string>& fields) const {
   const auto is_one = [&](const LayoutField& field) {
     return std::find(fields.begin(), fields.end(), impl_->stored_names[field.name]) != fields.end();
@@ -374,7 +375,7 @@ bool Index::SomeLackLabels() const {
                      [](const FieldLayout& layout) { return !layout.in_labels_file; });
 }
 
-// Each block has its checksum in front.
+// Reads only the heads of blocks, since each block has its checksum in front.
 uint64_t Index::ObjectsChecksum() const {
   Xxh3Stream checksums;
   checksums.UpdateLe64(impl_->objects);
@@ -403,7 +404,7 @@ absl::StatusOr<std::optional<uint32_t>> Index::FindObject(std::string_view key) 
 }
 
 absl::Status Index::Verify() const {
-  // Blocks lie back to back, in any order of kinds: together with head, tables and foot they must account for every
+  // Blocks lie back to back, in any order of kinds. Together with head, tables and foot they must account for every
   // byte.
   uint64_t bytes = 0;
   for (const BlockKind kind : {BlockKind::kSamples, BlockKind::kObjects}) {

@@ -36,35 +36,39 @@ struct IndexedField {
   std::string_view encoding;  // how the stored bytes become the value (shard/field_value.h); lives as long as the Index
 };
 
-/// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The
-/// CRC32C covers the whole span as it is stored (between fields of a tar lie headers). There is no CRC of a
-/// sample that nobody has read: then only the checksum of the store, if it keeps one, tells if its bytes are right.
+/// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The CRC32C
+/// covers the whole span as it is stored (between fields of a tar lie headers). A sample that was not read has no CRC.
+/// Only the checksum of the store, if it keeps one, tells then if the bytes are right.
 struct IndexedSample {
   std::string key;
   uint32_t object = 0;  // ordinal
   ByteRange span;
   std::optional<uint32_t> crc32c;
   std::vector<IndexedField> fields;  // in bytewise order of names
-  /// Its class: the place in Index::class_counts(). nullopt if it has none, or if the index keeps none (has_labels()).
+  /// Its class: the place in Index::class_counts(). nullopt if it has no class, or if the index keeps no classes
+  /// (has_labels()).
   std::optional<uint32_t> label;
-  /// In the index of a data set with a file of labels (labels_file.h): whether that says what it should of the sample.
+  /// True in the index of a data set with a file of labels (labels_file.h) if that file says what it should of the
+  /// sample.
   bool in_labels_file = false;
 };
 
-/// How many samples carry a class.
+/// The number of samples that carry a class.
 struct ClassCount {
   std::string name;  // raw objects: the folder; shards: the number in the field `cls`; manifests: the label
   uint64_t samples = 0;
 };
 
-/// All samples of a data set and their places, in index order: object key as bytes, then offset. A memory-mapped file
-/// (docs/formats/index.md); opening does not read it, lookups are O(1). Immutable and thread-safe.
+/// The samples of a data set and their places, in index order: object key as bytes, then offset. For example, sample 0
+/// may be bytes 512 to 110,000 of the object `000.tar`. The index is a memory-mapped file (docs/formats/index.md);
+/// opening does not read it, lookups are O(1). Immutable and thread-safe.
 class Index {
  public:
-  /// DataLoss if the file is damaged or cut, InvalidArgument if it is not an index or of another version.
+  /// Opens an index. DataLoss if the file is damaged or cut, InvalidArgument if it is not an index or of another
+  /// version.
   static absl::StatusOr<std::unique_ptr<Index>> Open(std::shared_ptr<const Artifact> artifact);
   static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
-  /// The same over bytes in memory (tests, the fuzzer).
+  /// Opens an index from bytes in memory (tests, the fuzzer).
   static absl::StatusOr<std::unique_ptr<Index>> FromBytes(std::string bytes);
   ~Index();
 
@@ -77,7 +81,7 @@ class Index {
   /// of objects' folders. It does not change if samples get a CRC. Other bytes of the same length have the same
   /// fingerprint: ETags tell them apart.
   uint64_t fingerprint() const;
-  /// How many samples have no CRC.
+  /// The number of samples without a CRC.
   uint64_t samples_without_crc() const;
   /// True if raw objects have files of their classes (7.cls) that nobody has read: these are fields of their samples,
   /// and no classes of the index. The same of fields `cls` of shards that nobody has read.
@@ -90,49 +94,54 @@ class Index {
   uint64_t max_span_bytes() const;
   double mean_span_bytes() const;
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
-  /// Those that are image files, by their names (IsImageField) or encodings; in bytewise order.
+  /// The fields that are image files, by their names (IsImageField) or encodings; in bytewise order.
   const std::vector<std::string>& image_fields() const;
-  /// Whether there are samples that have none of these fields.
+  /// Returns true if some samples do not have any of these fields.
   bool SomeLack(const std::vector<std::string>& fields) const;
-  /// Likewise, that are not in the file of labels.
+  /// Returns true if some samples are not in the file of labels.
   bool SomeLackLabels() const;
-  /// Folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty if classes are
-  /// numbers, as those of shards are.
+  /// The names of classes: folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty
+  /// if classes are numbers, as those of shards are.
   const std::vector<std::string>& class_names() const;
-  /// Names of numbered classes that the index holds: those of 0, 1, 2 and so on. They are class_names() after
+  /// The names of numbered classes that the index holds: those of 0, 1, 2 and so on. They are class_names() after
   /// OrderClasses.
   const std::vector<std::string>& own_class_names() const;
 
-  /// In the order of class_names(), or by number; empty if `cls` is missing, is not a number, or has too many values.
+  /// The classes in the order of class_names(), or by number; empty if `cls` is missing, is not a number, or has too
+  /// many values.
   const std::vector<ClassCount>& class_counts() const;
-  /// Whether there are classes, and samples tell theirs.
+  /// True if there are classes, and samples have theirs.
   bool has_labels() const;
-  /// Numbers the classes in this order, that of another data set: class_names() is it from now on. It may have more
-  /// names than there are classes. If classes are numbers, these stay, and the names are those of 0, 1, 2 and so on.
-  /// InvalidArgument if a class is not among them, if a name comes twice, or if there are no classes. To be called
+  /// Numbers the classes in this order, that of another data set; from then on, class_names() returns it. It may have
+  /// more names than there are classes. If classes are numbers, these stay, and the names are those of 0, 1, 2 and so
+  /// on. InvalidArgument if a class is not among the names, if a name comes twice, or if there are no classes. Call it
   /// before other threads use the index.
   absl::Status OrderClasses(const std::vector<std::string>& names);
-  /// Runs of samples with one class, in index order: as few as there are classes when the data are sorted by class.
+  /// The number of runs of samples with one class, in index order. If the data are sorted by class, there are as many
+  /// runs as classes.
   uint64_t class_runs() const;
   uint64_t file_bytes() const;  // of the index itself
 
-  /// Whether it knows of every sample all that a new index would be told: not if there were too many labels to keep.
+  /// True if it has, for every sample, all that a new index would be given. It is false if there were too many labels
+  /// to keep.
   bool TellsAll() const;
 
-  /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss if the file turns out to be damaged.
+  /// Looks up a sample or an object. `out` is reused so that a walk allocates nothing. sample < size(). DataLoss if the
+  /// file turns out to be damaged.
   absl::Status Lookup(uint64_t sample, IndexedSample* out) const;
   absl::Status LookupObject(uint32_t object, IndexedObject* out) const;
-  /// The number of the object with that key; nullopt if there is none. Looks some of them up. DataLoss as there.
+  /// Returns the number of the object with that key; nullopt if there is none. Looks some of them up. DataLoss as in
+  /// Lookup.
   absl::StatusOr<std::optional<uint32_t>> FindObject(std::string_view key) const;
 
-  /// Calls `each` with the number and the entry of samples first .. last-1, in order; several times faster than Lookup
-  /// of each. last <= size().
+  /// Calls `each` with the number and the entry of samples first .. last-1, in order. It is several times faster than
+  /// Lookup of each. last <= size().
   absl::Status Scan(uint64_t first, uint64_t last, absl::FunctionRef<void(uint64_t, const IndexedSample&)> each) const;
 
-  /// Calls `each` with the samples of that object, in order, as the index was told of them; ends with its first error.
-  /// A caller that visits objects in ascending order passes the same `*block` each time, which is 0 at first; that
-  /// costs one walk through the index, however many objects are passed over. object < objects(). Not of an index with a
-  /// file of labels, which hides fields.
+  /// Calls `each` with the samples of that object, in order, as they were given to IndexWriter; ends with its first
+  /// error. `*block` is 0 before the first call. A caller that visits objects in ascending order passes the same
+  /// variable each time. All calls together then walk the index once, however many objects are passed over. object <
+  /// objects(). Not for an index with a file of labels, which hides fields.
   absl::Status ScanObject(uint32_t object, uint64_t* block,
                           absl::FunctionRef<absl::Status(const NewSample&)> each) const;
 

@@ -34,18 +34,19 @@ namespace millrace {
 
 namespace {
 
-// An object that is being asked for, or scanned.
+// An object that was asked for, or is being scanned.
 struct Scanned {
   IndexedObject object;
   std::optional<IndexReuse::Known> reused;                    // nothing of it is read then
-  bool is_manifest = false;                                   // likewise
-  bool is_listed = false;                                     // likewise: the listing says enough
-  std::shared_ptr<ShardOutlines::Outline> outline = nullptr;  // likewise, but for a little
+  bool is_manifest = false;                                   // nothing of it is read then
+  bool is_listed = false;                                     // nothing of it is read: the listing is enough
+  std::shared_ptr<ShardOutlines::Outline> outline = nullptr;  // only a little of it is read then
 
   bool IsRead() const { return !reused && !is_manifest && !is_listed && outline == nullptr; }
 };
 
-// An older index may have classes that were read from files: then no sample is without.
+// Returns the reads for raw objects. If an older index has classes that were read from files, they are read, so that no
+// sample lacks its class.
 RawReads ReadsFor(const BuildOptions& options) {
   RawReads reads = options.raw;
   const Index* const older = options.reuse;
@@ -60,7 +61,7 @@ RawReads ReadsFor(const BuildOptions& options) {
 constexpr uint64_t kMaxParts = 64;  // of the data that one build reads
 constexpr uint64_t kMaxNoted = 3;   // shards that are read although something is noted of them
 
-// Some of the shards of a data set.
+// Lists some of the shards of a data set.
 class ChosenShards final : public ObjectSource {
  public:
   ChosenShards(std::unique_ptr<ObjectSource> all, ChooseShard only) : all_(std::move(all)), only_(std::move(only)) {}
@@ -129,7 +130,7 @@ class IndexBuilder {
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
 
   absl::StatusOr<BuiltIndex> Run();
-  /// Shards that are in parts, so that they need not be read again.
+  /// The number of shards that are in parts, so that they need not be read again.
   uint64_t kept_shards() const { return parts_ ? parts_->kept_objects() : 0; }
 
  private:
@@ -151,7 +152,7 @@ class IndexBuilder {
   absl::Status ReadInPlace();
   void NoteSkippedMembers();
   void WarnOfLinks() const;
-  // What came of it before is to be kept.
+  // True if the samples before the damage are kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key, std::optional<uint32_t> crc);
@@ -161,7 +162,8 @@ class IndexBuilder {
   absl::Status Begin();
   absl::Status AddToPart(const IndexedObject& object);
   absl::Status NoSamples() const;
-  // Of a pair of token files; their bytes are not among those of the data set (SampleObjects::total_bytes).
+  // True for the .idx of a pair of token files; its bytes are not among those of the data set
+  // (SampleObjects::total_bytes).
   bool IsIdx(const IndexedObject& object) const {
     return objects_.kind() == DataKind::kTokens && IsMegatronIdx(object.key);
   }
@@ -196,9 +198,9 @@ class IndexBuilder {
   RawSample raw_;                       // in hand; of raw objects, unless a manifest lists them
   std::string class_text_;              // of it
   std::string numbered_;                // a sample that has a file with its class; "" as long as there is none
-  std::string by_folder_;               // one whose class is its folder, likewise
+  std::string by_folder_;               // one whose class is its folder; "" as long as there is none
   std::vector<NewSampleField> fields_;  // reused
-  std::vector<NewSampleValue> values_;  // likewise
+  std::vector<NewSampleValue> values_;  // reused
 
   ObjectReader reads_;  // last: its callbacks end before the rest goes
 };
@@ -215,11 +217,11 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   std::shared_ptr<ShardOutlines::Outline> outline;
   if (options_.outlines && !next->reused && AreShards(objects_.kind()))
     outline = outlines_.Begin(objects_.kind(), object);
-  // What is not read is one piece without bytes, which takes its turn among the others and costs no request.
+  // An object that is not read is one piece without bytes, which takes its turn among the others and costs no request.
   if (!next->reused && !is_manifest && outline == nullptr) {
     ASSIGN_OR_RETURN(request.range, RangeToRead(object));
   }
-  // What is damaged on the way would be pinned by the index for good.
+  // Without this, the index would pin damage of the transfer for good.
   request.begin_again = [this] { return scan_.holds(); };
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   const bool is_listed = raw && !is_manifest && !raw_reads_.all && request.range.length == 0;
@@ -231,7 +233,7 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   return request;
 }
 
-// The .idx of a pair is read with its .bin.
+// Returns the range to read. The .idx of a pair is read with its .bin.
 absl::StatusOr<ByteRange> IndexBuilder::RangeToRead(const IndexedObject& object) const {
   if (objects_.kind() != DataKind::kRawObjects || raw_reads_.all)
     return ByteRange{.offset = 0, .length = IsIdx(object) ? 0 : object.size};
@@ -309,9 +311,9 @@ absl::Status IndexBuilder::NoSamples() const {
   return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.uri, why));
 }
 
-// The error of the object in hand, with what helps if it is a bad shard.
+// Returns the error of the current object, with the remedy if it is a bad shard.
 absl::Status IndexBuilder::ScanError() const {
-  // Leaving it out is no remedy if it is compressed as a whole, or of another kind.
+  // To leave it out is no remedy if it is compressed as a whole, or of another kind.
   const bool nothing_read = absl::IsInvalidArgument(scan_.status()) && scan_.samples() == 0;
   if (!scan_.damaged() || nothing_read) return scan_.status();
   return absl::Status(scan_.status().code(),
@@ -320,7 +322,8 @@ absl::Status IndexBuilder::ScanError() const {
                                   ToStd(scan_.status().message())));
 }
 
-// `checked`: what is damaged on the way is noticed at the end, and comes again.
+// Begins to scan an object. If it is `checked`, damage of the transfer is noticed at the end, and the object comes
+// again.
 absl::Status IndexBuilder::BeginScan(bool checked) {
   const Scanned& scanned = scanning_.front();
   if (objects_.kind() == DataKind::kRawObjects && manifest_ == nullptr) {
@@ -343,12 +346,12 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
     scan_.Begin(scanned.object.key, std::move(scanner), checked);
     return absl::OkStatus();
   }
-  // What is wrong with a pair is known before the first byte of its .bin.
+  // Damage of a pair is known before the first byte of its .bin.
   scan_.BeginDamaged(scanned.object.key, std::move(damage));
   return KeepsWhatCame() ? absl::OkStatus() : ScanError();
 }
 
-// `*enough` is set if the rest of the object is of no use, since it is bad.
+// Scans a piece. `*enough` is set if the rest of the object is of no use, since it is bad.
 absl::Status IndexBuilder::AddPiece(const ObjectReader::Piece& piece, bool* enough) {
   if (piece.first) RETURN_IF_ERROR(BeginScan(piece.checked));
   const bool bad_from_the_start = scan_.damaged() && piece.first;
@@ -356,7 +359,8 @@ absl::Status IndexBuilder::AddPiece(const ObjectReader::Piece& piece, bool* enou
   const size_t of_fields = std::min<uint64_t>(piece.bytes.size(), fields_end - std::min(fields_end, piece.offset));
   scan_.Feed(piece.bytes.first(of_fields));
   class_text_ += AsText(piece.bytes.subspan(of_fields));
-  // What was damaged on the way may be no shard any more: if there is a checksum it tells, at the end.
+  // If bytes were damaged on the way, they may not look like a shard any more. If there is a checksum, it tells at the
+  // end.
   if (KeepsWhatCame() && (!piece.checked || bad_from_the_start)) *enough = true;
   return scan_.holds() || KeepsWhatCame() ? absl::OkStatus() : ScanError();
 }
@@ -389,7 +393,7 @@ absl::Status IndexBuilder::EndReusedObject() {
   const Scanned& scanned = scanning_.front();
   if (reuse_->tokens_type()) RETURN_IF_ERROR(token_files_.TakeKnown(*reuse_->tokens_type()));
   if (manifest_ == nullptr) return reuse_->AddSamples(*scanned.reused, writer_.get());
-  // What the manifest says of it may be new.
+  // The entry in the manifest may be new.
   ASSIGN_OR_RETURN(const std::optional<uint32_t> crc, reuse_->CrcOf(*scanned.reused));
   return AddListedSample(scanned.object, crc);
 }
@@ -440,7 +444,7 @@ absl::Status IndexBuilder::EndOutlinedObject() {
   return Annotate(outlines_.Samples(*scanned.outline, add), FrontUri());
 }
 
-// Reads the object in hand, of which nothing was asked for ahead.
+// Reads the current object, of which nothing was asked for ahead.
 absl::Status IndexBuilder::ReadInPlace() {
   const IndexedObject& object = scanning_.front().object;
   std::optional<ObjectReader::Request> request =
@@ -474,7 +478,7 @@ void IndexBuilder::NoteSkippedMembers() {
   all.unnamed += of_shard.unnamed;
 }
 
-// The maker of the shard will miss them.
+// Warns of links, because the maker of the shard will miss them.
 void IndexBuilder::WarnOfLinks() const {
   const uint64_t links = report_.skipped_members.links;
   if (links == 0) return;
@@ -501,7 +505,7 @@ absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string
   return parts_ ? parts_->AddSample(added) : absl::OkStatus();
 }
 
-// A file with the class is a field as long as it has not been read.
+// Adds a raw object. A file with the class is a field as long as it has not been read.
 absl::Status IndexBuilder::AddRawSample(bool class_read, std::optional<uint32_t> crc) {
   fields_.clear();
   for (const RawSample::Field& field : raw_.fields)
@@ -531,7 +535,7 @@ absl::Status IndexBuilder::AddRawSample(bool class_read, std::optional<uint32_t>
   return writer_->AddSample(sample);
 }
 
-// Returns the label.
+// Adds the class of a file, and returns the label.
 absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
   const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(WithoutByteOrderMark(class_text_))));
   const std::optional<int64_t> number = ParseNumber<int64_t>(text);

@@ -56,7 +56,7 @@ class IndexBuilderTest : public ::testing::Test {
         ObjectChecksum{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(shard_))};
   }
 
-  /// The index, or a text that begins with "error".
+  /// Returns the index, or a text that begins with "error".
   std::string Build(uint64_t memory = kMemory) {
     Runtime runtime(RuntimeOptions{.io_threads = 1, .cpu_threads = 1, .memory_bytes = memory});
     const Location data{.store = store_.get(), .prefix = "set"};
@@ -79,7 +79,7 @@ class IndexBuilderTest : public ::testing::Test {
 TEST_F(IndexBuilderTest, AShardThatArrivedDamagedIsReadAgain) {
   KeepChecksum();
   ASSERT_EQ(Build(), sound_);
-  // Within a sample; within a header, so that it is no tar any more; in the last piece.
+  // The damage is within a sample; within a header, so that it is no tar any more; in the last piece.
   for (const uint64_t at : {uint64_t{5'000'000}, uint64_t{0}, shard_.size() - 100'000}) {
     int fetched = 0;
     store_->damage = [&](MutableByteSpan bytes, const GetOptions& options, int) {
@@ -141,7 +141,7 @@ TEST_F(IndexBuilderTest, WithoutMemoryToHoldTheSamplesDamageIsAnError) {
   EXPECT_THAT(Build(kLittle), HasSubstr("DATA_LOSS: mem://scripted/set/a.tar: what arrived does not match"));
 }
 
-// Whether its samples are held back until its checksum has been seen, or not.
+// The result is the same if its samples are held back until its checksum has been seen, and if they are not.
 TEST_F(IndexBuilderTest, WhatComesBeforeTheDamageIsKept) {
   constexpr uint64_t kMember = 512 + 194 * 512;
   shard_[50 * kMember + 10] ^= 1;  // within the header of a member
@@ -203,7 +203,7 @@ TEST_F(IndexBuilderTest, TheHeadsOfLargeShardsAreInFlightTogether) {
   std::atomic<int> asked{0};
   std::atomic<int> asked_at_first_answer{0};
   store_->on_head = [&](const std::string&) { ++asked; };
-  // None is answered before all are asked for.
+  // No answer comes before all objects are asked for.
   store_->before_head_answer = [&] {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(300);
     while (asked < 11 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();

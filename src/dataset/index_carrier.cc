@@ -55,7 +55,7 @@ std::pair<uint64_t, uint64_t> HashOf(std::string_view name, std::string_view sou
   return {digest.high, digest.low};
 }
 
-// A sample that one of the indexes has no CRC of may be the same.
+// Returns false if the samples differ. A sample without a CRC in one of the indexes may be the same.
 bool AreNotOther(const std::optional<uint32_t>& one, const std::optional<uint32_t>& other) {
   return !one || !other || *one == *other;
 }
@@ -64,7 +64,8 @@ Location Below(const Location& folder, std::string_view name) {
   return {.store = folder.store, .prefix = folder.Key(name)};
 }
 
-// The newest index of the data that is sound; of several errors the first. NotFound if there is none.
+// Returns the newest index of the data that is sound; if there are several errors, the first. NotFound if there is
+// none.
 absl::StatusOr<std::unique_ptr<Index>> FindSound(IndexPlaces& places) {
   absl::Status first = absl::NotFoundError("no index");
   for (const IndexPlaces::Place place : ArtifactPlaces::kPlaces) {
@@ -128,7 +129,7 @@ absl::StatusOr<DatasetPlace> IndexCarrier::PlaceOf(const Location& folder, std::
   return PlaceOfObject(data, name->object, object, stop);
 }
 
-// Of all objects that are joined to one.
+// Compares all objects that are joined to one.
 bool IndexCarrier::AreIn(const Hashes& pairs, const std::string& below, const IndexedObject& then,
                          const IndexedObject& now) {
   const absl::StatusOr<std::vector<ObjectInfo>> were = SplitJoined(then.key, then.etag);
@@ -140,7 +141,8 @@ bool IndexCarrier::AreIn(const Hashes& pairs, const std::string& below, const In
                     });
 }
 
-// FailedPrecondition if an object that was kept has other samples, by what an index of the target knows of it as it is.
+// Returns FailedPrecondition if an object that was kept has other samples, according to an index of the target that has
+// it as it is now.
 absl::Status IndexCarrier::CheckKept(const std::string& below, const Index& source, const Index& target) const {
   using Sums = std::vector<std::optional<uint32_t>>;
   const auto sums = [](const Index& index, uint32_t object, uint64_t* block) -> absl::StatusOr<Sums> {
@@ -172,7 +174,7 @@ absl::Status IndexCarrier::CheckKept(const std::string& below, const Index& sour
   return absl::OkStatus();
 }
 
-// Whether it did; not if there is nothing to be carried, or to be done.
+// Returns true if it carried the index; false if there is nothing to be carried, or to be done.
 absl::StatusOr<bool> IndexCarrier::CarryOne(const std::string& name, const DatasetPlace& source,
                                             const DatasetPlace& target, bool changed, const std::stop_token& stop) {
   IndexPlaces sources(runtime_, stores_, source, "", stop);
@@ -182,7 +184,7 @@ absl::StatusOr<bool> IndexCarrier::CarryOne(const std::string& name, const Datas
   RETURN_IF_ERROR(index.status());
   found_.insert(name);
   IndexPlaces targets(runtime_, stores_, target, "", stop);
-  // Keys of an index are below the data set, those of copies below what was copied.
+  // Keys of an index are below the data set, those of copies below the copied folder.
   const std::string below = source.Key("").substr(from_.prefix.size());
   const absl::StatusOr<PlacedIndex> there = targets.Open(IndexPlaces::Place::kBeside);
   if (there.ok()) {
@@ -215,7 +217,7 @@ void IndexCarrier::CarryNamed(const std::string& name, bool changed, const std::
   const absl::StatusOr<bool> carried = carry();
   if (absl::IsCancelled(carried.status())) return;
   report->carried += carried.ok() && *carried ? 1 : 0;
-  // Nothing is lost if only the target has one, of data that the source may not even have.
+  // Nothing is lost if only the target has an index, of data that the source may not even have.
   if (carried.ok() || (!indexes_.at(name) && !SourceHas(name))) return;
   const std::optional<IndexName> parts = Split(name);
   const std::string uri = to_.store->Uri(to_.Key(parts->folder + parts->object));

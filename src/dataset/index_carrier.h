@@ -21,30 +21,30 @@
 
 namespace millrace {
 
-/// Brings the indexes of data sets along when folders or prefixes are copied: the samples, their places and checksums
-/// are those of the source, and only the ETags are others, so the copies need not be read.
+/// Brings the indexes of data sets along when folders or prefixes are copied. The samples, their places and checksums
+/// are those of the source, and only the ETags are different, so the copies need not be read.
 ///
-/// Told which version of an object became which version of its copy: about 20 bytes for each, of at most 12 million
-/// objects. The Runtime and the Stores must outlive it.
+/// The caller reports which version of an object became which version of its copy. This takes about 20 bytes for each,
+/// for at most 12 million objects. The Runtime and the Stores must outlive it.
 class IndexCarrier {
  public:
-  /// What is copied: all that lies below `from`, to below `to`, whose prefixes are "" or end with '/'. Touches nothing
-  /// yet.
+  /// Prepares for a copy of all objects below `from` to below `to`, whose prefixes are "" or end with '/'. Accesses no
+  /// store yet.
   IndexCarrier(Runtime& runtime, Stores& stores, Location from, Location to);
 
-  /// Whether an object of that name below the folder is the index of a data set, which is carried over in place of
-  /// being copied.
+  /// Returns true if an object of that name below the folder is the index of a data set. Such an object is carried
+  /// over, not copied.
   static bool IsIndex(std::string_view name);
 
-  /// The source may have an index of that name: beside the data or, as it is named there, in the cache folder.
-  /// `listed`: it was found beside the data, so that it is a failure if it cannot be carried. The first 1,000 are
-  /// carried, and the report says how many are not. Not thread-safe.
+  /// Announces that the source may have an index of that name: beside the data or, as it is named there, in the cache
+  /// folder. `listed`: it was found beside the data, so that it is a failure if it cannot be carried. The first 1,000
+  /// are carried, and the report says how many are not. Not thread-safe.
   void AddIndex(std::string_view name, bool listed);
 
-  /// An object of the target was copied from an object of the source. Thread-safe.
+  /// Records that an object of the target was copied from an object of the source. Thread-safe.
   void AddCopy(const ObjectInfo& source, const ObjectInfo& copy);
-  /// It was there before, and is held to be a copy, by size and time: what an index of the target knows of it counts
-  /// more. Not thread-safe.
+  /// Records an object of the target that was there before and is held to be a copy, by size and time. If an index of
+  /// the target knows the object, that counts more. Not thread-safe.
   void AddKept(const ObjectInfo& source, const ObjectInfo& copy);
 
   const Location& from() const { return from_; }
@@ -53,10 +53,10 @@ class IndexCarrier {
     uint64_t carried = 0;
     std::vector<absl::Status> failures;  // each names the data set of the target and the remedy
   };
-  /// Call it once, when all is copied. `changed`: whether the target has changed; otherwise an index stays that has the
-  /// same contents as the source's. Blocking.
+  /// Carries the indexes; call it once, when all is copied. `changed` says whether the target has changed. If it has
+  /// not, an index of the target stays if it has the same contents as the source's. Blocking.
   Report Carry(bool changed, const std::stop_token& stop);
-  /// After Carry: whether the source has an index of that name, in any place.
+  /// True, after Carry, if the source has an index of that name, in any place.
   bool SourceHas(std::string_view name) const { return found_.contains(name); }
 
  private:

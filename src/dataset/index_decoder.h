@@ -14,7 +14,7 @@ class Decoder : public ByteReader {
  public:
   using ByteReader::ByteReader;
 
-  /// A front-coded key; `key` holds the one before.
+  /// Reads a front-coded key; `key` holds the one before.
   void Key(std::string* key) {
     const uint64_t shared = Varint();
     const uint64_t length = Varint();

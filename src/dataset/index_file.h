@@ -9,7 +9,7 @@
 namespace millrace {
 
 /// Builds the index of a data set as Dataset::Open does if there is none, and writes it to the place that `open_index`
-/// says, where Millrace does not look for it by itself. Of `options`, all count but rebuild. Blocking.
+/// makes. Millrace does not look for it there by itself. All of `options` count except rebuild. Blocking.
 absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
                                           OpenIndexFn open_index, const OpenOptions& options);
 

@@ -8,23 +8,24 @@
 #include "base/crypto.h"
 #include "dataset/index.h"
 
-/// The layout of index files, shared by writer and reader. docs/formats/index.md describes every byte.
+/// Defines the layout of index files, shared by writer and reader. docs/formats/index.md describes every byte.
 
 namespace millrace::index_format {
 
 inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
 inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
 inline constexpr uint32_t kVersion = 5;
-/// Read too, to make an index of this version without reading the data: its samples have two flags, and all have a CRC.
+/// The older version that is also read, to make an index of this version without reading the data. Its samples have two
+/// flags, and all have a CRC.
 inline constexpr uint32_t kOlderVersion = 4;
 inline constexpr size_t kHeadBytes = 16;
 
-/// Samples, or objects, of a block. Small, because a lookup decodes half a block on average.
+/// The number of samples, or objects, of a block. It is small, because a lookup decodes half a block on average.
 inline constexpr uint64_t kBlockItems = 32;
 inline constexpr size_t kBlockHeaderBytes = 8;
 inline constexpr size_t kTableEntryBytes = 8;
 
-/// Offsets within the foot, whose last byte is the file's. That of the older version begins with kFootSamples.
+/// Offsets within the foot, whose last byte is the file's. The foot of the older version begins with kFootSamples.
 enum FootAt : size_t {
   kFootWithoutCrc = 0,
   kFootSamples = 8,
@@ -46,12 +47,12 @@ enum FootAt : size_t {
 
 /// A flag in the number at kFootKind: the index is that of a manifest in CSV whose quotes are text.
 inline constexpr uint32_t kQuotesAreText = 1 << 8;
-/// Another: raw objects have files of their classes that were not read.
+/// Another flag: raw objects have files of their classes that were not read.
 inline constexpr uint32_t kClassesUnread = 1 << 9;
 
 enum class BlockKind : uint64_t { kSamples = 0, kObjects = 1 };
 
-// How an ETag is stored: a tag, then its text; hexadecimal MD5s, the usual case, in half the bytes. The tag is
+// The encoding of an ETag: a tag, then its text. Hexadecimal MD5s, the usual case, take half the bytes. The tag is
 // shifted by one bit, which says that the object is incomplete.
 inline constexpr uint64_t kEtagHex = 0;       // 16 bytes
 inline constexpr uint64_t kEtagHexParts = 1;  // 16 bytes, varint: "<hex>-<number>"
@@ -64,7 +65,7 @@ inline constexpr uint64_t kSampleWithoutCrc = 4;  // not of the older version
 inline constexpr int kSampleFlagBits = 3;
 inline constexpr int kOlderSampleFlagBits = 2;
 
-// What a field of a layout is, in the low bits of its number.
+// The kind of a field of a layout, in the low bits of its number.
 enum class FieldKind : uint64_t {
   kStored = 0,  // bytes of the object
   kClass = 1,   // the class of a raw object, which is its number among the classes
@@ -72,8 +73,9 @@ enum class FieldKind : uint64_t {
 };
 inline constexpr int kFieldKindBits = 2;
 
-/// The name of what is not to be seen, in the index of a data set with a file of labels. A stored field: a column of
-/// the file takes its place. A value (an empty text): the file says what it should of the sample.
+/// The name of a field that is hidden in the index of a data set with a file of labels. If a stored field has it, a
+/// column of the file takes the field's place. If a value has it (an empty text), the file says what it should of the
+/// sample.
 inline constexpr std::string_view kHiddenField{"\0", 1};
 
 /// Bounds that writer and reader enforce.
@@ -87,17 +89,19 @@ inline constexpr uint64_t kMaxEtagBytes = 4096;         // of joined objects
 inline constexpr uint64_t kMaxNamesBytes = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxOffset = uint64_t{1} << 62;
 
-/// Data of tar members start at whole tar blocks, so their offsets are counted in these.
+/// Returns the unit of offsets. Data of tar members start at whole tar blocks, so their offsets are counted in these.
 constexpr uint64_t OffsetUnit(DataKind kind) {
   return kind == DataKind::kTar ? 512 : 1;
 }
 
-/// Where the first field of a sample would start if no header lay between it and the sample before it.
+/// Returns the place where the first field of a sample would start if no header lay between it and the sample before
+/// it.
 constexpr uint64_t AlignToUnit(uint64_t offset, uint64_t unit) {
   return (offset + unit - 1) / unit * unit;
 }
 
-/// The checksum of a block covers its kind and number, so that a damaged block table is noticed as well.
+/// Returns the checksum of a block. It covers the block's kind and number, so that a damaged block table is noticed as
+/// well.
 inline uint32_t BlockCrc(BlockKind kind, uint64_t number, ByteSpan payload) {
   const uint64_t seed = number << 1 | static_cast<uint64_t>(kind);
   return Crc32c(payload, Crc32c({reinterpret_cast<const std::byte*>(&seed), sizeof seed}));

@@ -6,9 +6,9 @@
 #include "dataset/index.h"
 #include "dataset/index_format.h"
 
-// The input is an index file. Its checksums are repaired first where its own tables lead: a fuzzer cannot guess
-// them, and the code behind them must hold without their help. The first byte, when odd, leaves them alone; its next
-// bit makes the file one of the older version.
+// The input is an index file. Its checksums are repaired first at the places that its own tables name: a fuzzer cannot
+// guess them, and the code behind them must work without their help. If the first byte is odd, they are not repaired;
+// its next bit makes the file one of the older version.
 
 namespace {
 
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   IndexedSample sample;
   for (uint64_t i = 0; i < std::min<uint64_t>((*index)->size(), 200); ++i) {
     if (!(*index)->Lookup(i, &sample).ok()) continue;
-    // What comes out makes sense by itself.
+    // The result must be consistent in itself.
     if (sample.object >= (*index)->objects() || sample.span.end() < sample.span.offset) std::abort();
     if (sample.span.length > (*index)->max_span_bytes()) std::abort();
     for (const IndexedField& field : sample.fields) {

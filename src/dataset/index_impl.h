@@ -12,7 +12,8 @@
 #include "dataset/index_format.h"
 #include "transfer/artifact.h"
 
-/// What an Index holds. Only for index.cc, which looks samples and objects up, and index_open.cc, which opens files.
+/// Defines the contents of an Index. Only for index.cc, which looks samples and objects up, and index_open.cc, which
+/// opens files.
 
 namespace millrace {
 
@@ -41,7 +42,7 @@ struct FieldLayout {
   uint32_t visible = 0;  // fields
 };
 
-// What decoding walks along a block.
+// The state that decoding carries along a block.
 struct SampleCursor {
   uint64_t object = 0;
   uint64_t end = 0;                     // of the sample before, in the same object

@@ -53,15 +53,15 @@ absl::Status Index::Impl::ReadFoot() {
   const auto kind_and_flags = LoadLe<uint32_t>(foot + kFootKind);
   const uint32_t stored_kind = kind_and_flags & ~(kQuotesAreText | kClassesUnread);
   if (stored_kind > static_cast<uint32_t>(kLastDataKind)) return Damaged("its foot");
-  // Others size their buffers by it. Then no sum of sizes overflows.
+  // Other modules size their buffers by it. With this bound no sum of sizes overflows.
   if (max_span > kMaxOffset || span_bytes / std::max<uint64_t>(samples, 1) > max_span) return Damaged("its foot");
   kind = static_cast<DataKind>(stored_kind);
   quotes_are_text = (kind_and_flags & kQuotesAreText) != 0;
   classes_unread = (kind_and_flags & kClassesUnread) != 0;
   unit = OffsetUnit(kind);
 
-  // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds
-  // the counts.
+  // The sections follow one another without gaps, so the offset of each gives the size of the one before. The first
+  // check bounds the counts.
   const uint64_t size = data.size() - foot_bytes;
   if (samples > size || samples_without_crc > samples || objects > size || objects > UINT32_MAX ||
       names_bytes > kMaxNamesBytes || object_table < kHeadBytes || object_table > size) {
@@ -131,7 +131,7 @@ bool Index::Impl::ReadLayout(Decoder* names) {
   const uint64_t head = names->Varint();
   const uint64_t fields = head >> 1;
   FieldLayout layout{.gap = names->Varint(), .fields = {}, .labelled = (head & 1) != 0};
-  // One more than the writer takes: the class of a raw object.
+  // There may be one more than the writer takes: the class of a raw object.
   if (!names->ok() || fields > kMaxSampleFields + 1 || layout.gap > kMaxOffset / unit) return false;
   uint64_t stored = 0;
   for (uint64_t i = 0; i < fields; ++i) {
@@ -142,7 +142,7 @@ bool Index::Impl::ReadLayout(Decoder* names) {
     layout.in_labels_file =
         layout.in_labels_file || (field.kind == FieldKind::kValue && stored_names[field.name] == kHiddenField);
     if (field.kind != FieldKind::kClass) continue;
-    // One class; it is a field or it is not.
+    // A sample has one class, whether that is a field or not.
     if (layout.labelled) return false;
     layout.labelled = true;
     has_class_field = true;
@@ -169,7 +169,8 @@ void Index::Impl::ReadClasses(Decoder* names) {
     std::string name(names->Text(names->Varint()));
     class_counts.push_back({.name = std::move(name), .samples = names->Varint()});
   }
-  // Stored in the order of their first sample, which is not quite that of their names ("a-b/" comes before "a/").
+  // Classes are stored in the order of their first sample, which is not quite that of their names ("a-b/" comes before
+  // "a/").
   std::vector<uint32_t> sorted(class_counts.size());
   std::iota(sorted.begin(), sorted.end(), 0);
   const bool by_number = !has_class_field;

@@ -34,7 +34,7 @@ IndexParts::IndexParts(Stores& stores, const DatasetPlace& data, const std::stri
       stop_(std::move(stop)),
       home_(home) {}
 
-// The ends of keys that begin so. None if the store may not be listed.
+// Returns the ends of keys that begin with `prefix`. Empty if the store may not be listed.
 absl::StatusOr<std::vector<std::string>> IndexParts::Hashes(ObjectStore& store, const std::string& prefix) {
   std::vector<std::string> hashes;
   const absl::Status listed = ForEachPage(

@@ -15,25 +15,26 @@
 
 namespace millrace {
 
-/// The parts of an index that is being built: indexes of some of its shards. They lie beside the place of the index,
-/// as `index.part-HASH`, or in the cache folder if nothing can be put there. HASH is that of the bytes, so several
-/// processes and machines keep theirs side by side, and two of the same shards do no harm. The process
-/// that completes the index removes all of them. Blocking; not thread-safe; the Stores must outlive it.
+/// The parts of an index that is being built: indexes of some of its shards. They lie beside the place of the index, as
+/// `index.part-HASH`, or in the cache folder if nothing can be put there. HASH is the hash of the bytes. So several
+/// processes and machines keep theirs side by side, and two parts of the same shards do no harm. The process that
+/// completes the index removes all of them. Blocking; not thread-safe; the Stores must outlive it.
 class IndexParts {
  public:
-  /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet.
+  /// Takes `cache_folder` and `stop` as in OpenOptions. Accesses no store yet.
   IndexParts(Stores& stores, const DatasetPlace& data, const std::string& cache_folder, std::stop_token stop = {},
              ArtifactHome home = ArtifactHome::kBesideOrCache);
 
-  /// All parts that are sound, whether or not the data have changed since; a warning names the others. Errors are those
-  /// of a store that is away, and Cancelled.
+  /// Returns all parts that are sound, even if the data have changed since. A warning names the others. Errors are
+  /// those of an unreachable store, and Cancelled.
   absl::StatusOr<std::vector<std::unique_ptr<Index>>> Find();
 
   /// Writes a part beside the data, unless the cache folder is its home. If that cannot be, it goes to the cache
   /// folder, or, if other machines need it (`for_others`), that is an error.
   absl::Status Keep(std::string_view index, bool for_others);
 
-  /// A part was kept in the cache folder, since nothing can be kept beside the data. Other machines do not find it.
+  /// True if a part was kept in the cache folder, since nothing can be kept beside the data. Other machines do not find
+  /// it.
   bool kept_here() const { return kept_here_; }
 
   /// Removes all parts, unless Find has found none and none were kept since. A warning names one that stays.

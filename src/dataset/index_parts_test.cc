@@ -68,7 +68,7 @@ class IndexPartsTest : public ::testing::TestWithParam<std::string>, protected t
     return bytes;
   }
 
-  // Ends as a kill would, once that many parts are kept.
+  // Ends the build as a kill does, once that many parts are kept.
   void BuildUntil(size_t parts_kept) {
     DatasetPlace place = *FindObjects(stores_, Uri("set"));
     JoinedStore joined(*place.store);
@@ -238,7 +238,7 @@ TEST_P(IndexPartsTest, OnlyShardsAreShared) {
   EXPECT_THAT(status.ToString(), HasSubstr("without --part"));
 }
 
-// The ranks of a job: each has its share, and does without those that are not there.
+// The ranks of a job each have a share, and work without the ranks that are not there.
 TEST_P(IndexPartsTest, ProcessesOpenADataSetTogether) {
   PutShards(9);
   const std::string full = FullIndex();
@@ -285,7 +285,7 @@ TEST_P(IndexPartsTest, RawObjectsAreOpenedTogether) {
   EXPECT_EQ((*OpenAt("set"))->index().size(), 1u);
 }
 
-// A view reads only, so that nothing is put beside the data.
+// A view can only be read, so that nothing is put beside the data.
 TEST_P(IndexPartsTest, WhatCannotBePutBesideTheDataIsKeptInTheCacheFolder) {
   if (GetParam() == "mem") GTEST_SKIP() << "memory can always be written to";
   PutShards(4);

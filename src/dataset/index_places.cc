@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// What is wrong with an index that is there, and the remedy.
+// Returns the error of an existing index, with the remedy.
 absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
   if (absl::IsInvalidArgument(status)) {
     return absl::DataLossError(fmt::format("{}; build it again: millrace index {}", ToStd(status.message()), uri));
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Index>> IndexPlaces::FindReusable() {
     absl::StatusOr<PlacedIndex> placed = Open(place);
     const absl::Status status = placed.ok() ? placed->index->Verify() : placed.status();
     if (status.ok() && placed->index->TellsAll()) return std::move(placed->index);
-    // What an outage hides may be there: reading all data again is too dear for a guess.
+    // An outage may hide an index, and reading all data again is too expensive for a guess.
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status)) return status;
     if (!status.ok() && !absl::IsNotFound(status)) {
       Log(LogLevel::kWarning, "dataset",

@@ -14,15 +14,15 @@
 
 namespace millrace {
 
-/// An index and where it was found, or put.
+/// An index and the place where it was found, or put.
 struct PlacedIndex {
   std::unique_ptr<Index> index;
   std::string uri;
   BuildReport report = {};  // of one that was built
 };
 
-/// The beginning of the names of artifacts of the data in the cache folder: a hash of their URI and the S3 endpoint,
-/// and that of the principal (StemFor).
+/// Returns the beginning of the names of the data's artifacts in the cache folder. It is a hash of their URI and the S3
+/// endpoint, and that of the principal (StemFor).
 std::string IndexStem(const DatasetPlace& data);
 
 /// The places of the index of one data set (transfer/artifact.h). In the cache folder its stem is IndexStem. Blocking;
@@ -31,18 +31,18 @@ class IndexPlaces {
  public:
   using Place = ArtifactPlaces::Place;
 
-  /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet.
+  /// Takes `cache_folder` and `stop` as in OpenOptions. Accesses no store yet.
   IndexPlaces(Runtime& runtime, Stores& stores, const DatasetPlace& data, const std::string& cache_folder,
               std::stop_token stop = {}, ArtifactHome home = ArtifactHome::kBesideOrCache);
 
-  /// As ArtifactPlaces::Lock.
+  /// Locks as ArtifactPlaces::Lock does.
   absl::StatusOr<FileLock> LockForBuilding() { return places_.Lock(); }
 
-  /// NotFound if there is none. Other errors name the remedy.
+  /// Opens the index of a place. NotFound if there is none. Other errors name the remedy.
   absl::StatusOr<PlacedIndex> Open(Place place);
 
-  /// An index that is there and from which a new one can take what is unchanged (BuildOptions::reuse), whether or not
-  /// it matches the data; null if there is none.
+  /// Returns an existing index from which a new one can take unchanged objects (BuildOptions::reuse), even if it does
+  /// not match the data; null if there is none.
   absl::StatusOr<std::unique_ptr<Index>> FindReusable();
 
   /// Builds the index and puts it where it will be found again.

@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-// Of an older index that is damaged in a way that its checksums do not tell.
+// Returns the error of an older index that is damaged in a way that its checksums do not tell.
 absl::Status CannotReuse(const absl::Status& status) {
   if (status.ok()) return status;
   return absl::DataLossError(
@@ -53,9 +53,9 @@ void IndexReuse::LearnCut(const Index& old, const std::optional<TokenArrays>& to
   tokens_type_ = arrays.type;
 }
 
-// Whether what the object holds is told by it alone, or by what has not changed.
+// Returns true if the object's contents follow from the object alone, or from unchanged objects.
 bool IndexReuse::MayFind(const IndexedObject& object) const {
-  // An array without head, of a type that is not given, is an error in a full build, unless another told the type.
+  // In a full build, an array without head is an error if its type is not given, unless another array has the type.
   return cut_alike_ && (!tokens_type_ || type_given_ || IsNpy(object.key));
 }
 

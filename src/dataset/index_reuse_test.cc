@@ -92,7 +92,7 @@ class IndexReuseTest : public ::testing::TestWithParam<std::tuple<std::string, D
     sizes_.erase(number);
     ASSERT_TRUE(DeleteBlocking(*data_.store, data_.Key(KeyOf(number))).ok());
   }
-  // MDS: what lists the shards changes with them.
+  // The companion of MDS lists the shards, and changes with them.
   void PutCompanion() {
     if (kind_ != DataKind::kMds) return;
     std::vector<MdsShardEntry> entries;
@@ -110,7 +110,8 @@ class IndexReuseTest : public ::testing::TestWithParam<std::tuple<std::string, D
     EXPECT_EQ(built.summary.index_bytes, bytes->size());
     return built.report;
   }
-  // Brings `index` up to date, and holds the result against what a full build gives. Objects that were reused.
+  // Brings `index` up to date, and compares the result with that of a full build. Returns the number of objects that
+  // were reused.
   uint64_t Update(std::string* index) {
     PutCompanion();
     const auto older = Index::FromBytes(*index);
@@ -122,7 +123,7 @@ class IndexReuseTest : public ::testing::TestWithParam<std::tuple<std::string, D
     EXPECT_TRUE(*index == full) << "not that of a full build";
     return report.ok() ? report->reused_objects : 0;
   }
-  // Keys of the samples of each object.
+  // Returns the keys of the samples of each object.
   static std::vector<std::vector<std::string>> KeysOf(const Index& index) {
     std::vector<std::vector<std::string>> keys(index.objects());
     const auto add = [&keys](uint64_t, const IndexedSample& entry) { keys[entry.object].push_back(entry.key); };
@@ -283,7 +284,7 @@ TEST_P(ShardReuseTest, ADamagedShardKeepsWhatComesBefore) {
       ASSERT_TRUE(salvaged->LookupObject(i, &object).ok());
       EXPECT_EQ(object.incomplete, i == 1);
     }
-    // What is not whole is looked at each time.
+    // An incomplete object is read each time.
     for (const Index* older : {sound.get(), salvaged.get()}) {
       std::string updated;
       const auto again = TryBuild(older, &updated, true);

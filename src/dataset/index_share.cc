@@ -22,7 +22,7 @@ namespace millrace {
 
 namespace {
 
-/// Takes an index, and forgets it.
+/// Takes an index, and drops it.
 class NullWriter final : public ObjectWriter {
  public:
   absl::Status Append(ByteSpan /*bytes*/) override { return absl::OkStatus(); }
@@ -35,7 +35,7 @@ std::string VersionOf(const IndexedObject& object) {
   return fmt::format("{} {} {}", object.size, object.etag, object.key);
 }
 
-// Adds the objects that an index has. Those that it has incompletely are left out unless `incomplete`.
+// Adds the objects that an index has. Those that are incomplete in it are left out unless `incomplete`.
 absl::Status AddVersions(const Index& index, bool incomplete, Texts* versions) {
   IndexedObject object;
   for (uint64_t i = 0; i < index.objects(); ++i) {
@@ -46,7 +46,7 @@ absl::Status AddVersions(const Index& index, bool incomplete, Texts* versions) {
   return absl::OkStatus();
 }
 
-/// The work at one index.
+/// Does the work at one index.
 class SharedBuild {
  public:
   SharedBuild(Runtime& runtime, Stores& stores, const DatasetPlace& data, const OpenOptions& options)
@@ -56,8 +56,8 @@ class SharedBuild {
         places_(runtime, stores, data, options.cache_folder, options.stop, HomeOf(options.index)),
         parts_(stores, data, options.cache_folder, options.stop, HomeOf(options.index)) {}
 
-  /// Finds the indexes that are there. The parts come first: if another process has removed them by then, the older
-  /// index has all that they had.
+  /// Finds the existing indexes. The parts come first: if another process has removed them by then, the older index has
+  /// everything that they had.
   absl::Status Look() {
     ASSIGN_OR_RETURN(known_, parts_.Find());
     ASSIGN_OR_RETURN(older_, places_.FindReusable());
@@ -73,10 +73,11 @@ class SharedBuild {
     std::vector<Shard> all;
     bool index_is_whole = false;  // the older one
   };
-  /// After Look. A damaged shard is in a part only if its samples were to be left out.
+  /// Returns the missing shards, after Look. A damaged shard is in a part only if its samples were to be left out.
   absl::StatusOr<Missing> FindMissing(const ChooseShard& among = nullptr) const {
     Texts indexed;
-    // An index without the checksums or classes that are wanted now serves for the rest, and its shards are read again.
+    // An index that lacks the checksums or classes that are wanted now is used for all else, and its shards are read
+    // again.
     const bool older_tells = older_ != nullptr && TellsAll(*older_, options_.raw);
     if (older_tells) RETURN_IF_ERROR(AddVersions(*older_, /*incomplete=*/false, &indexed));
     Texts all = indexed;
@@ -102,7 +103,8 @@ class SharedBuild {
     return missing;
   }
 
-  /// After Look: indexes those of the chosen shards that are not indexed yet. An error of keeping parts is kept().
+  /// Indexes, after Look, those of the chosen shards that are not indexed yet. If parts cannot be kept, kept() returns
+  /// the error.
   absl::StatusOr<BuiltIndex> Build(const ChooseShard& only, bool for_others) {
     BuildOptions build{.progress = options_.progress,
                        .reuse = older_.get(),
@@ -120,7 +122,7 @@ class SharedBuild {
   const absl::Status& kept() const { return kept_; }
   bool kept_here() const { return parts_.kept_here(); }
 
-  /// When the index is whole: another process has completed it before this one kept its last part.
+  /// Removes the parts when the index is whole: another process has completed it before this one kept its last part.
   void RemoveParts() { parts_.Remove(); }
 
  private:
@@ -134,7 +136,8 @@ class SharedBuild {
   absl::Status kept_;
 };
 
-// The shards of the share, else `most` of the others, which each process takes from another place.
+// Chooses the shards of the share. If there are none, it chooses `most` of the others, where each process begins at
+// another place.
 Texts ChooseShards(const std::vector<SharedBuild::Shard>& missing, const IndexShare& share, uint64_t most) {
   Texts chosen;
   for (const SharedBuild::Shard& shard : missing) {
@@ -179,7 +182,7 @@ absl::Status BuildMissingShards(Runtime& runtime, Stores& stores, const DatasetP
   SharedBuild build(runtime, stores, data, options);
   Texts tried;
   bool warned = false;
-  // The fewer of the others work, the more shards are read at a time.
+  // If few other processes work, more shards are read at a time.
   for (uint64_t most = 1;; most *= 2) {
     RETURN_IF_ERROR(build.Look());
     ASSIGN_OR_RETURN(const SharedBuild::Missing missing, build.FindMissing(among));

@@ -63,7 +63,7 @@ TEST(Index, ValuesAndLabelsOfANaiveModel) {
   }
 }
 
-// What an index tells of its samples, by objects, makes the same index again.
+// The samples that ScanObject gives make the same index again.
 TEST(Index, ScanObjectTellsAllThatItWasTold) {
   Rng rng(HashKey(10, {21}));
   for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects, DataKind::kTfRecord}) {
@@ -211,7 +211,7 @@ TEST(Index, FingerprintIsOfSamplesAndOrderOnly) {
 }
 
 TEST(Index, GoldenFile) {
-  // Frozen: what version 5 is must not change; a change of the format is another version.
+  // Version 5 is frozen: it must not change; a change of the format is another version.
   Rng rng(HashKey(10, {5}));
   std::string bytes;
   for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects, DataKind::kMds}) {
@@ -223,7 +223,7 @@ TEST(Index, GoldenFile) {
   EXPECT_EQ(HexEncode(Sha256(AsBytes(bytes))), "edeb0af891311c88f329909bc6f617acf541b71877f511768321089060a0f774");
 }
 
-// A file of a class (1.cls): as it is listed, and as it was read.
+// A file of a class (1.cls) is in the index as it is listed, and as it was read.
 TEST(Index, AClassFileCountsTheSameWhetherItWasReadOrNot) {
   const auto make = [](bool read, std::string_view key, std::string_view label) {
     Model model{.kind = DataKind::kRawObjects, .objects = {{.info = {.key = "1", .size = 5}, .samples = {}}}};
@@ -244,7 +244,7 @@ TEST(Index, AClassFileCountsTheSameWhetherItWasReadOrNot) {
   EXPECT_EQ(make(true, "1", "10")->fingerprint(), listed) << "the order does not depend on classes";
   EXPECT_NE(make(false, "2", "")->fingerprint(), listed);
   EXPECT_EQ(make(true, "a/1", "7")->fingerprint(), make(false, "a/1", "")->fingerprint());
-  // ScanObject gives the size of the file, so that an index made of it is the same.
+  // ScanObject returns the size of the file, so that an index made of it is the same.
   uint64_t block = 0;
   std::optional<uint64_t> told;
   ASSERT_TRUE(make(true, "1", "7")
@@ -290,7 +290,7 @@ TEST(Index, ValuesAreOfTheFingerprint) {
   }
 }
 
-// Damage is an error, or makes no difference; it never crashes.
+// Expects that damage is an error, or makes no difference; it never crashes.
 void ExpectNoticed(std::string bad, const std::string& expected, std::string_view what) {
   const auto index = Index::FromBytes(std::move(bad));
   if (!index.ok()) {
@@ -345,7 +345,7 @@ TEST(Index, OtherFilesAndOtherVersions) {
   }
 }
 
-// Files that version 4 has written: of a.tar and b.tar, and of raw objects with files of their classes.
+// These are files that version 4 has written: of a.tar and b.tar, and of raw objects with files of their classes.
 constexpr std::string_view kTarOfVersion4 =
     "4d52494e4445580004000000ab322b83aeff284f260000000000000131010301001ff3efb70000013201030101207a4c2e02"
     "00000133010501006cde5eada372a68f340000000005612e74617280500086ffb7c9ee62b167224702dda6471fda0005622e"

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "dataset/dataset.h"
 
-/// Goes through an index and keeps examples for reports.
+/// Walks an index and keeps examples for reports.
 
 namespace millrace {
 
@@ -27,7 +27,7 @@ struct SamplePlace {
 };
 SamplePlace PlaceOf(uint64_t number, const IndexedSample& sample);
 
-/// How many examples a report shows of each finding.
+/// The number of examples that a report shows of each finding.
 inline constexpr size_t kMaxExamples = 5;
 
 /// Samples with one finding: their number, and the first few of them.

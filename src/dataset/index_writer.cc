@@ -20,7 +20,7 @@ using namespace index_format;  // NOLINT: the vocabulary of this file
 namespace {
 
 constexpr size_t kFlushBytes = 1 << 20;
-// Bits of numbers in the fingerprint:
+// These are bits of numbers in the fingerprint:
 constexpr uint64_t kEncodedBit = uint64_t{1} << 63;  // of a length: an encoding follows
 constexpr uint64_t kValuesBit = uint64_t{1} << 63;   // of the number of fields: values follow the sample,
 constexpr uint64_t kLabelBit = uint64_t{1} << 62;    // and before them a class that its key does not tell
@@ -29,7 +29,7 @@ absl::Status Refused(std::string_view what, std::string_view why) {
   return absl::InvalidArgumentError(fmt::format("'{}': {}", what, why));
 }
 
-// Keys in a block are stored as what differs from the key before.
+// Stores a key as its difference from the key before it in the block.
 void AppendFrontCoded(std::string& out, std::string_view key, std::string* last) {
   const size_t limit = std::min(key.size(), last->size());
   const size_t shared = std::mismatch(key.begin(), key.begin() + limit, last->begin()).first - key.begin();
@@ -43,7 +43,7 @@ bool IsHexMd5(std::string_view text) {
   return text.size() == 32 && IsLowerHex(text);
 }
 
-// The number behind "<hex>-", when printing it again gives the same text.
+// Parses the number behind "<hex>-". It is accepted only if printing it again gives the same text.
 bool ParsePartCount(std::string_view text, uint64_t* value) {
   if (text.empty() || text.size() > 9 || text.front() == '0') return false;
   *value = 0;
@@ -111,7 +111,8 @@ absl::Status IndexWriter::CheckSample(const NewSample& sample) const {
   return sample.values.empty() ? absl::OkStatus() : CheckValues(sample);
 }
 
-// Whether its class becomes a field: of raw objects and names, unless they have one.
+// Returns true if the sample's class becomes a field. It does for raw objects and if classes are names, unless the
+// sample has such a field.
 bool IndexWriter::HasClassField(const NewSample& sample) const {
   if (!class_fields_ || sample.label.empty()) return false;
   return std::none_of(sample.values.begin(), sample.values.end(),
@@ -192,7 +193,8 @@ absl::Status IndexWriter::AppendLayoutField(std::string& layout, std::string_vie
   return absl::OkStatus();
 }
 
-// A layout is what most samples of a data set share: their fields, in stored order, and the distance between fields.
+// Returns the layout of a sample: its fields, in stored order, and the distance between fields. Most samples of a data
+// set share one.
 absl::StatusOr<std::string> IndexWriter::Layout(const NewSample& sample, bool* irregular) {
   const std::span<const NewSampleField> fields = sample.fields;
   uint64_t gap = 0;
@@ -231,7 +233,7 @@ absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* ir
   return id;
 }
 
-// The ordinal of a label that is not kept stays as it is.
+// Counts a label. If the label is not kept, its ordinal stays as it is.
 absl::Status IndexWriter::CountLabel(std::string_view label, bool numeric, uint32_t* ordinal) {
   if (label.empty() || !labels_complete_) return absl::OkStatus();
   if (classes_.empty() || label != last_label_) {
@@ -268,14 +270,14 @@ void IndexWriter::AddText(std::string_view text) {
   fingerprint_.Update(AsBytes(text));
 }
 
-// It is the same whether a file that holds the class was read or is a field.
+// Adds a sample to the fingerprint. The result is the same whether a file that holds the class was read or is a field.
 void IndexWriter::AddToFingerprint(const NewSample& sample) {
   const std::span<const NewSampleField> fields = sample.fields;
   const bool class_read = sample.class_file_bytes.has_value();
   const bool class_file = class_read || std::any_of(fields.begin(), fields.end(), [](const NewSampleField& field) {
                             return field.name == kClassField;
                           });
-  // The class of a raw object is its folder's, unless a manifest or a file says otherwise.
+  // The class of a raw object is its folder, unless a manifest or a file says otherwise.
   const bool given_label = kind_ == DataKind::kRawObjects && !class_file && sample.label != ClassFolder(sample.key);
   const auto counts = [&](const NewSampleValue& value) { return !class_read || value.name != kClassField; };
   const auto values = static_cast<uint64_t>(std::count_if(sample.values.begin(), sample.values.end(), counts));

@@ -29,16 +29,16 @@ struct IndexSummary {
   bool keys_ascend = true;               // of samples, so that no two are equal
 };
 
-/// Writes an index front to back while samples come, into any store. Memory: half a byte for each
-/// sample, plus the names of fields and classes (bounded, see index_format.h). Nothing is visible before Finish
-/// succeeds. Not thread-safe; after an error only destruction is allowed.
+/// Writes an index front to back, into any store, while samples come. Memory: half a byte for each sample, plus the
+/// names of fields and classes (bounded, see index_format.h). Nothing is visible before Finish succeeds. Not
+/// thread-safe; after an error only destruction is allowed.
 class IndexWriter {
  public:
   IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out);
   ~IndexWriter();
 
-  /// A sample of the object that the next AddObject names. Samples of an object come in order of offset.
-  /// InvalidArgument, with the sample's key, when a bound of the format is exceeded or fields overlap.
+  /// Adds a sample of the object that the next AddObject names. Samples of an object come in order of offset.
+  /// InvalidArgument, with the sample's key, if a bound of the format is exceeded or fields overlap.
   absl::Status AddSample(const NewSample& sample);
 
   /// Ends an object. Objects come in ascending order of keys.
@@ -46,19 +46,19 @@ class IndexWriter {
 
   uint64_t samples() const { return samples_; }
 
-  /// Index::quotes_are_text().
+  /// Sets Index::quotes_are_text().
   void SetQuotesAreText() { quotes_are_text_ = true; }
 
-  /// Before the first sample: the index is that of a data set with a file of labels. Its fingerprint is this one, that
-  /// of the index without the file, since the order of samples does not depend on labels. If classes are names, those
-  /// of shards become fields `cls`, as those of raw objects do.
+  /// Marks the index as that of a data set with a file of labels; called before the first sample. Its fingerprint
+  /// becomes this one, which is that of the index without the file, since the order of samples does not depend on
+  /// labels. If classes are names, those of shards become fields `cls`, as those of raw objects do.
   void SetLabelled(uint64_t fingerprint, bool class_names) {
     given_fingerprint_ = fingerprint;
     class_fields_ = class_fields_ || class_names;
   }
 
-  /// Before Finish: Index::own_class_names(), of shards. They are left out if classes are no numbers, and if they are
-  /// too many.
+  /// Sets Index::own_class_names() of shards; called before Finish. They are left out if classes are no numbers, and if
+  /// they are too many.
   void SetClassNames(std::vector<std::string> names) { class_names_ = std::move(names); }
 
   absl::StatusOr<IndexSummary> Finish();

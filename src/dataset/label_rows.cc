@@ -20,7 +20,7 @@ constexpr size_t kLabelPiece = 1 << 20;
 constexpr uint64_t kMostLabelRows = UINT32_MAX;
 constexpr uint64_t kRowsOfBucket = 4;
 
-// What this file has written itself is read without bounds.
+// Reads without bounds, since this file has written the bytes itself.
 uint64_t NumberAt(const char** at) {
   uint64_t value = 0;
   for (int shift = 0;; shift += 7) {

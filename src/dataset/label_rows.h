@@ -13,22 +13,24 @@
 
 namespace millrace {
 
-/// The rows of a file of labels, by the keys of samples. Of a key only 88 bits of its hash are kept: of 10^8 keys, two
-/// have the same one once in 10^10 files. Memory, out of the budget: about 17 bytes a row, and its texts with a byte
-/// or two for the length of each and up to five for the line.
+/// Keeps the rows of a file of labels, by the keys of samples. Only 88 bits of a key's hash are kept: among 10^8 keys,
+/// two have the same one once in 10^10 files. Memory, out of the budget: about 17 bytes a row, and its texts with a
+/// byte or two for the length of each and up to five for the line.
 class LabelRows {
  public:
-  /// For at most so many rows. The budget must live as long. ResourceExhausted if there is no memory for them.
+  /// Makes room for at most so many rows. The budget must live as long. ResourceExhausted if there is no memory for
+  /// them.
   static absl::StatusOr<LabelRows> Create(uint64_t most_rows, MemoryBudget& memory);
 
-  /// ResourceExhausted if there is no memory for it; InvalidArgument if it is longer than an index can hold.
+  /// Adds a row. ResourceExhausted if there is no memory for it; InvalidArgument if it is longer than an index can
+  /// hold.
   absl::Status Add(std::string_view key, const ManifestRow& row);
 
   struct Twice {
     uint64_t line = 0;
     uint64_t other_line = 0;
   };
-  /// After the last Add. The lines of a key that comes twice; nullopt if there is none.
+  /// Sorts the rows, after the last Add. Returns the lines of a key that comes twice; nullopt if there is none.
   std::optional<Twice> Sort();
 
   size_t size() const { return entries_.size(); }
@@ -39,13 +41,13 @@ class LabelRows {
     std::string_view label;
     std::vector<ManifestCell> cells;
   };
-  /// After Sort(). `row` is reused; false if there is none of that key. The place of a row is its number in the order
-  /// of hashes: for marks of the caller.
+  /// Finds the row of a key, after Sort(). `row` is reused; false if there is none of that key. The place of a row is
+  /// its number in the order of hashes: for marks of the caller.
   bool Find(std::string_view key, Row* row, size_t* place) const;
   uint64_t LineAt(size_t place) const;
 
  private:
-  // The 64 bits by which entries are sorted, and 24 further ones with the place of the row.
+  // An entry has the 64 bits by which entries are sorted, and 24 further ones with the place of the row.
   struct Entry {
     uint64_t hash = 0;
     uint64_t rest = 0;  // bits of the hash << kPlaceBits | place

@@ -37,7 +37,7 @@ absl::Status CheckStop(const std::stop_token& stop) {
   return stop.stop_requested() ? absl::CancelledError("reading the labels was interrupted") : absl::OkStatus();
 }
 
-// True if only zeros in front are missing, as after a spreadsheet or pandas has read the names as numbers.
+// Returns true if only zeros in front are missing, as after a spreadsheet or pandas has read the names as numbers.
 bool HasLostZeros(std::string_view written, std::string_view key) {
   const std::string_view digits = written.substr(0, written.find('.'));
   const std::string_view base = key.substr(key.rfind('/') + 1);
@@ -48,7 +48,7 @@ bool HasLostZeros(std::string_view written, std::string_view key) {
          (digits == "0" || !digits.starts_with('0'));
 }
 
-// What helps if no row has the key of a sample.
+// Returns advice for the case that no row has the key of a sample.
 std::string_view AdviceOnKeys(std::string_view written, std::string_view key) {
   if (written.find('\\') != std::string_view::npos)
     return "the path has backslashes, as on Windows: write slashes, as in the names of samples";
@@ -66,7 +66,7 @@ std::string_view AdviceOnKeys(std::string_view written, std::string_view key) {
   return "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")";
 }
 
-// How the rows write the keys of samples.
+// Says how the rows write the keys of samples.
 class KeyForm {
  public:
   explicit KeyForm(const DatasetPlace& data) : root_(data.store->Uri(data.Key(""))) {}
@@ -74,7 +74,7 @@ class KeyForm {
   bool of_files = false;     // as names of files
   bool at_last_dot = false;  // these names have their keys before it, and not before the first one
 
-  // The key that is meant.
+  // Returns the key that is meant.
   std::string_view KeyOf(std::string_view written) {
     if (!of_files) return written;
     if (written.starts_with(root_)) written.remove_prefix(root_.size());
@@ -90,7 +90,7 @@ class KeyForm {
   std::string key_;
 };
 
-// A file of labels in memory.
+// The contents of a file of labels in memory.
 struct Labels {
   Manifest manifest;
   LabelRows rows;
@@ -116,7 +116,7 @@ absl::Status CheckColumns(const Manifest& manifest) {
 
 absl::StatusOr<Labels> ParseLabels(const LabelsFile& file, std::string_view text, KeyForm* form, MemoryBudget& memory,
                                    const std::stop_token& stop) {
-  // An array may hold many rows in a line.
+  // An array in JSON may hold many rows in a line.
   const auto lines = static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
   const bool json = *ManifestFormatOf(file.uri) == ManifestFormat::kJson;
   const auto objects = json ? static_cast<uint64_t>(std::count(text.begin(), text.end(), '{')) : 0;
@@ -137,7 +137,7 @@ absl::StatusOr<Labels> ParseLabels(const LabelsFile& file, std::string_view text
   return labels;
 }
 
-// Whether rows name samples in this form, by some of the samples.
+// Returns true if rows name samples in this form, by a look at some of the samples.
 absl::StatusOr<bool> NameSamples(const Labels& labels, const Index& base) {
   IndexedSample entry;
   LabelRows::Row row;
@@ -257,14 +257,14 @@ class Relabeller {
   std::vector<std::string> replaced_;  // fields of `base`
   std::vector<bool> used_;             // rows
   uint64_t found_ = 0;
-  // Of the sample in hand:
+  // These belong to the current sample:
   LabelRows::Row row_;
   std::vector<NewSampleField> fields_;
   std::vector<Value> texts_;
   std::vector<NewSampleValue> values_;
 };
 
-// Everything that it takes to make the index.
+// Makes the index, with everything that this takes.
 class LabelJoin {
  public:
   LabelJoin(Runtime& runtime, const DatasetPlace& data, const Index& base, const LabelsFile& file,
@@ -293,7 +293,7 @@ class LabelJoin {
   }
 
  private:
-  // The text is not needed any more once the rows are there.
+  // Reads the file. The text is not needed any more once the rows are there.
   absl::StatusOr<Labels> Read(const Location& place, const ObjectInfo& info) {
     const Reservation reserved = memory_.TryReserve(info.size);
     if (!reserved) {
@@ -311,7 +311,7 @@ class LabelJoin {
     KeyForm form(data_);
     std::string first_key;
     uint64_t rows = 0;
-    // Some samples tell as a rule; all are looked for if few of them have a row.
+    // Some samples are usually enough; if few samples have a row, all are looked up.
     for (const bool of_all : {false, true}) {
       for (const bool of_files : {false, true}) {
         form.of_files = of_files;
@@ -319,7 +319,7 @@ class LabelJoin {
           ASSIGN_OR_RETURN(form.at_last_dot, KeysEndAtLastDot());
         }
         absl::StatusOr<Labels> labels = ParseLabels(file_, text, &form, memory_, stop_);
-        // Names of files may say less than they seem to: what is wrong then is that none is a key.
+        // If the rows are no valid names of files, the error is that no row has the key of a sample.
         if (!labels.ok() && !of_files) return labels.status();
         if (!labels.ok()) break;
         first_key = labels->first_key;
@@ -338,8 +338,8 @@ class LabelJoin {
                     OnUnicodeForms(first_key, first.key)));
   }
 
-  // Members of tar shards are split at the first dot. If the keys themselves have dots, Millrace wrote the shards, and
-  // the names of their samples were split at the last dot.
+  // Returns true if keys end at the last dot. Members of tar shards are split at the first dot. If the keys themselves
+  // have dots, Millrace wrote the shards, and the names of their samples were split at the last dot.
   absl::StatusOr<bool> KeysEndAtLastDot() const {
     if (base_.kind() != DataKind::kTar) return true;
     bool has_dots = false;

@@ -98,7 +98,7 @@ TEST_P(LabelsFileTest, NamesOfFilesAreKeysIfNoKeyFits) {
       << "some keys fit as they are written";
 }
 
-// Keys have dots in shards that Millrace wrote; the names of the files that were packed then end at their last dot.
+// Keys have dots in shards that Millrace wrote; the names of the packed files then end at their last dot.
 TEST_P(LabelsFileTest, KeysWithDotsInTarShards) {
   const std::string escaped = testing::Pax({fmt::format("{}={}", kTarCommentKeyword, kTarEscapedKeys)}, 'g');
   PutAt("dots/shard.tar",

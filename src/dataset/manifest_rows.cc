@@ -17,7 +17,7 @@ constexpr size_t kFirstPiece = 16 << 10;
 constexpr size_t kMaxPiece = 1 << 20;
 constexpr size_t kRowsStep = 4096;
 
-// What this file has written itself is read without bounds: it ends where it has to.
+// Reads without bounds, since this file has written the bytes itself: the number ends where it has to.
 uint64_t TakeNumber(const char* row, size_t* pos) {
   uint64_t value = 0;
   for (int shift = 0;; shift += 7) {
@@ -33,7 +33,7 @@ std::string_view TakeBytes(const char* row, size_t* pos, uint64_t length) {
   return text;
 }
 
-// Of the keys PREFIX+REST.
+// Compares the keys PREFIX+REST.
 int CompareKeys(std::string_view prefix_a, std::string_view a, std::string_view prefix_b, std::string_view b) {
   if (prefix_a == prefix_b) return a.compare(b);
   const bool swapped = prefix_a.empty();
@@ -41,7 +41,7 @@ int CompareKeys(std::string_view prefix_a, std::string_view a, std::string_view 
     std::swap(prefix_a, prefix_b);
     std::swap(a, b);
   }
-  // One is empty.
+  // One of the prefixes is empty.
   int order = prefix_a.compare(b.substr(0, prefix_a.size()));
   if (order == 0) order = a.compare(b.substr(prefix_a.size()));
   return swapped ? -order : order;

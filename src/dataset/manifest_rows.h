@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// A row of a manifest as ManifestRows gives it back. Views into its memory.
+/// A row of a manifest as ManifestRows returns it. Views into its memory.
 struct StoredRow {
   bool in_folder = false;  // below the folder of the manifest
   std::string_view rest;   // of the object's key: behind that folder, else all of it
@@ -25,20 +25,21 @@ struct StoredRow {
   std::vector<ManifestCell> cells;
 };
 
-/// The rows of a manifest, by the keys of their objects, each in one piece of memory that comes out of the budget: its
-/// texts, a byte or two for the length of each, and 8 bytes.
+/// Keeps the rows of a manifest, by the keys of their objects. Each row is one piece of memory, which comes out of the
+/// budget: its texts, a byte or two for the length of each, and 8 bytes.
 class ManifestRows {
  public:
-  /// `folder` of the manifest. The budget must live as long.
+  /// Takes the `folder` of the manifest. The budget must live as long.
   ManifestRows(std::string folder, MemoryBudget& memory) : folder_(std::move(folder)), memory_(memory) {}
 
-  /// Of `row`, what is not its path; the name of the sample begins at `name_at` of the key. ResourceExhausted when
-  /// there is no memory for it.
+  /// Adds a row: all of `row` except its path. The name of the sample begins at `name_at` of the key. ResourceExhausted
+  /// if there is no memory for it.
   absl::Status Add(std::string_view object_key, uint64_t name_at, const ManifestRow& row);
 
   void Sort();
   size_t size() const { return rows_.size(); }
-  /// After Sort(): by the keys of objects, those of the same by line.
+  /// Returns a row, after Sort(). Rows are in the order of the keys of objects; those of the same object are in the
+  /// order of lines.
   StoredRow At(size_t i) const;
   std::string KeyAt(size_t i) const;
   uint64_t LineAt(size_t i) const;
@@ -46,7 +47,7 @@ class ManifestRows {
   bool SameObject(size_t a, size_t b) const;
 
  private:
-  // All but the label and the cells, which begin at `end`.
+  // Reads all but the label and the cells, which begin at `end`.
   static StoredRow Head(const char* row, size_t* end = nullptr);
   std::string_view FolderOf(const StoredRow& row) const { return row.in_folder ? folder_ : std::string_view(); }
   absl::Status Reserve(uint64_t bytes);

@@ -64,7 +64,7 @@ absl::Status CheckManifest(const ManifestPlace& place, const ManifestColumns& co
   if (number && object.size == place.info.size && object.etag == place.info.etag) {
     if (columns.quotes != CsvQuotes::kUsual && index.quotes_are_text() != (columns.quotes == CsvQuotes::kText))
       return absl::NotFoundError(fmt::format("{}: its index was built with other quotes", place.uri));
-    // What is the path or the label is no field.
+    // The column of the path and that of the label are no fields.
     const std::vector<std::string>& fields = index.field_names();
     const auto is_field = [&](const std::string& name) {
       return std::binary_search(fields.begin(), fields.end(), name);
@@ -132,7 +132,8 @@ absl::Status ManifestSamples::Parse(const ManifestColumns& columns, MemoryBudget
   return absl::OkStatus();
 }
 
-// A label under another name would be taken for a value like others, and all samples for ones of class 0.
+// Warns if there are no labels. A label under another name would be taken for a value like others, and all samples
+// would have class 0.
 void ManifestSamples::WarnOfNoLabels() const {
   if (manifest_.has_labels || manifest_.columns.empty()) return;
   std::vector<std::string> names;
@@ -149,7 +150,8 @@ void ManifestSamples::WarnOfNoLabels() const {
                   place_.uri, fmt::join(names, ", "), all ? "" : " and the others"));
 }
 
-// A path below the manifest's folder, or the URI (or for files the absolute path) of an object of the same store.
+// Returns the key of a path. The path is below the manifest's folder, or is the URI (or for files the absolute path) of
+// an object of the same store.
 absl::StatusOr<std::string> ManifestSamples::ObjectKey(std::string_view path) const {
   std::string_view rest = path.starts_with("file://") ? path.substr(7) : path;
   const bool absolute = rest.starts_with('/') || rest.find("://") != std::string_view::npos;
@@ -172,7 +174,7 @@ absl::StatusOr<std::string> ManifestSamples::ObjectKey(std::string_view path) co
 absl::Status ManifestSamples::Add(const Manifest& manifest, const ManifestRow& row) {
   const std::string path = manifest.prefix + std::string(row.path);
   ASSIGN_OR_RETURN(const std::string object, ObjectKey(path));
-  // Its name as that of a raw object in the manifest's folder, or below the prefix that the manifest names.
+  // The name is that of a raw object in the manifest's folder, or below the prefix that the manifest names.
   uint64_t name_at = object.starts_with(place_.folder) ? place_.folder.size() : 0;
   if (!manifest.prefix.empty() && object.ends_with(row.path)) name_at = object.size() - row.path.size();
   const std::string_view name = std::string_view(object).substr(name_at);
@@ -190,7 +192,7 @@ absl::Status ManifestSamples::Add(const Manifest& manifest, const ManifestRow& r
   return rows_.Add(object, name_at, row);
 }
 
-// The field that is the object of such a path; null if the cells of that column are values.
+// Returns the field that is the object of such a path; null if the cells of that column are values.
 const PathColumn* ManifestSamples::FurtherPath(const ManifestColumn& column) const {
   if (paths_.empty()) return nullptr;
   const auto found = std::find_if(paths_.begin() + 1, paths_.end(),
@@ -241,8 +243,9 @@ absl::Status ManifestSamples::SortAndCheck() {
   return absl::OkStatus();
 }
 
-// A pair of Megatron is no two samples. The first .idx beside a .bin is looked into, and stands for all of them, as in
-// a folder. One that cannot be read is no pair: what is wrong with it is said where the store is asked for the objects.
+// Refuses pairs of Megatron, which are not two samples. The first .idx beside a .bin is read, and represents all of
+// them, as in a folder. If it cannot be read, it is no pair. Its error is reported when the store is asked for the
+// objects.
 absl::Status ManifestSamples::CheckNoPairs(const std::stop_token& stop) const {
   size_t idx = 0;
   std::string key;
@@ -290,7 +293,7 @@ absl::StatusOr<std::optional<ManifestSample>> ManifestSamples::Find(const Indexe
   }
   if (!manifest_.has_labels && (row.in_folder || !manifest_.prefix.empty())) sample.label = ClassFolder(sample.key);
   if (!manifest_.numeric_labels || sample.label.empty()) return std::optional(std::move(sample));
-  // Numbers stay what they are; texts are numbered, as class folders are. As in shards, -1 is no class.
+  // Numbers stay as they are; texts are numbered, as class folders are. As in shards, -1 is no class.
   const auto place = std::find_if(sample.values.begin(), sample.values.end(),
                                   [](const ManifestValue& value) { return value.name > kClassField; });
   sample.values.insert(place, {.name = kClassField, .text = sample.label, .encoding = encoding::kInt});

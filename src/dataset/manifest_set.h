@@ -22,20 +22,21 @@
 
 namespace millrace {
 
-/// A manifest as the URI of a data set. Its objects may lie anywhere in the store: keys of the index are keys there.
+/// A manifest as the URI of a data set. Its objects may lie anywhere in the store: keys of the index are keys of the
+/// store.
 struct ManifestPlace : DatasetPlace {
   ObjectInfo info;     // of the manifest
   std::string folder;  // it lies in: "" or ending with '/'
 };
 
-/// The place of a manifest, where that URI is one: by its name (ManifestFormatOf), and an object is there. None for
-/// other URIs. Blocking; Cancelled soon after a stop is requested.
+/// Finds the place of a manifest, if the URI is one: by its name (ManifestFormatOf), and an object is there. Returns
+/// nullopt for other URIs. Blocking; Cancelled soon after a stop is requested.
 absl::StatusOr<std::optional<ManifestPlace>> FindManifest(Stores& stores, std::string_view uri,
                                                           const std::stop_token& stop = {});
 
-/// FailedPrecondition when the manifest is not the one that was indexed; NotFound if it was indexed with other columns
-/// than these, so that the index is as good as none. The objects are not looked at: reads of them notice changes by
-/// their ETags.
+/// Compares an index with its manifest. FailedPrecondition if the manifest is not the one that was indexed. NotFound if
+/// it was indexed with other columns than these, so that the index is as good as none. The objects are not looked at:
+/// reads of them notice changes by their ETags.
 absl::Status CheckManifest(const ManifestPlace& place, const ManifestColumns& columns, const Index& index);
 
 struct ManifestValue {
@@ -44,7 +45,7 @@ struct ManifestValue {
   std::string_view encoding;  // kInt, kFloat, kText or kJson of field_value.h
 };
 
-/// What a manifest says of a sample.
+/// The entry of a manifest for one sample.
 struct ManifestSample {
   std::string line;  // where, for errors: "line 7"
   std::string key;
@@ -53,16 +54,22 @@ struct ManifestSample {
   std::vector<ManifestValue> values;     // by name
 };
 
-/// The samples of a manifest in index order, by the keys of their objects. If several columns have paths, an object is
-/// several joined ones (store/joined_objects.h). The manifest is one of its objects, without samples, so that the index
-/// pins it. Memory: that of ManifestRows, and the manifest itself while it is read, out of
-/// the budget. Immutable.
+/// The samples of a manifest in index order, by the keys of their objects. For example, the line `cat/1.jpg,cat` is a
+/// sample of one object with a label. If several columns have paths, an object is several joined ones
+/// (store/joined_objects.h). The manifest is itself an object of the index, without samples, so that the index pins it.
+/// Memory, out of the budget: that of ManifestRows, and the manifest itself while it is read. Immutable.
 class ManifestSamples {
  public:
-  /// Reads the manifest, of that version. InvalidArgument, with its URI and the line: what is malformed, lies in
-  /// another place, is hidden, has no name such as 0001.jpg, is there twice, or is a pair of token files.
-  /// ResourceExhausted when there is no memory for it; FailedPrecondition when it has been replaced; Cancelled soon
-  /// after a stop.
+  /// Reads the manifest, of that version. InvalidArgument, with its URI and the line, for malformed text, or for a path
+  /// that
+  /// - lies in another place,
+  /// - is hidden,
+  /// - has no name such as 0001.jpg,
+  /// - is there twice,
+  /// - or is a pair of token files.
+  ///
+  /// ResourceExhausted if there is no memory for it; FailedPrecondition if it has been replaced; Cancelled soon after a
+  /// stop.
   static absl::StatusOr<std::unique_ptr<ManifestSamples>> Read(const ManifestPlace& place,
                                                                const ManifestColumns& columns, MemoryBudget& memory,
                                                                const std::stop_token& stop = {});
@@ -70,12 +77,12 @@ class ManifestSamples {
   const ManifestPlace& place() const { return place_; }
   size_t size() const { return rows_.size(); }
   bool quotes_are_text() const { return quotes_are_text_; }
-  /// Keys of the objects of a sample, in the order of the columns.
+  /// Returns the keys of the objects of a sample, in the order of the columns.
   std::vector<std::string> ObjectsAt(size_t i) const;
-  /// Where it is named, for errors: "line 7".
+  /// Returns the place that names it, for errors: "line 7".
   std::string LineAt(size_t i) const;
-  /// That of an object as ManifestObjects has it. None for the manifest itself; InvalidArgument for a key that is none
-  /// of joined objects although it begins so.
+  /// Returns the entry of an object as ManifestObjects has it. nullopt for the manifest itself. InvalidArgument for a
+  /// key that begins like one of joined objects but is none.
   absl::StatusOr<std::optional<ManifestSample>> Find(const IndexedObject& object) const;
 
  private:
@@ -97,12 +104,13 @@ class ManifestSamples {
   std::vector<PathColumn> paths_;  // empty: there is one column of them
 };
 
-/// The objects of a manifest: what the store says of them is asked for ahead, about 64 at a time.
+/// Lists the objects of a manifest. The store is asked about them ahead, about 64 at a time.
 class ManifestObjects final : public ObjectSource {
  public:
   ManifestObjects(const ManifestSamples& samples, std::stop_token stop) : samples_(samples), stop_(std::move(stop)) {}
 
-  /// NotFound for an object that is not there, with the manifest and its line. Cancelled soon after a stop.
+  /// Returns the next object. NotFound, with the manifest and its line, for an object that is not there. Cancelled soon
+  /// after a stop.
   absl::StatusOr<std::optional<IndexedObject>> Next() override;
   DataKind kind() const override { return DataKind::kRawObjects; }
   const std::vector<std::string>& companions() const override { return none_; }

@@ -33,7 +33,7 @@ class ManifestSetTest : public ::testing::TestWithParam<std::string>, protected 
     Put("set/" + manifest, text);
     return Open(manifest).status().ToString();
   }
-  // Every sample, read through the index, with its class.
+  // Returns every sample, read through the index, with its class.
   std::vector<std::string> Read(const Dataset& dataset) {
     std::vector<std::string> out = DataPlace::Read(dataset);
     IndexedSample sample;

@@ -106,7 +106,7 @@ absl::Status MdsIndexes::ReadFolder(std::string_view folder) {
 }
 
 absl::StatusOr<std::unique_ptr<ShardScanner>> MdsIndexes::ScannerFor(const std::string& key, bool* hashed) {
-  // An index.json that this reader may not see, or a single shard without one, tells nothing.
+  // Nothing is known from an index.json that this reader may not see, or about a single shard without one.
   const absl::Status read = ReadFolder(FolderOf(key));
   if (!absl::IsNotFound(read) && !absl::IsPermissionDenied(read)) RETURN_IF_ERROR(read);
   std::vector<HashedMdsScanner::Hash> hashes;

@@ -15,30 +15,31 @@
 
 namespace millrace {
 
-/// The index.json beside the shards of an MDS data set, against which these are held. Each is read once for the shards
-/// of a folder that come one after the other. Blocking; not thread-safe.
+/// Checks the shards of an MDS data set against the index.json beside them. If the shards of a folder come one after
+/// the other, its index.json is read once. Blocking; not thread-safe.
 class MdsIndexes {
  public:
   explicit MdsIndexes(const Location& data, std::stop_token stop = {}) : data_(data), stop_(std::move(stop)) {}
 
-  /// A scanner of a shard that also makes the hashes which the index.json beside it has. Its Finish gives DataLoss if
-  /// one is not that of the bytes; all samples are doubtful then. `*hashed` is set if there are hashes that this host
-  /// can make; a warning names others. Errors are those of reading an index.json that is there.
+  /// Returns a scanner of a shard that also computes the hashes that are in the index.json beside it. Its Finish gives
+  /// DataLoss if one is not that of the bytes; all samples are doubtful then. `*hashed` is set if there are hashes that
+  /// this host can compute; a warning names others. Errors are those of reading an existing index.json.
   absl::StatusOr<std::unique_ptr<ShardScanner>> ScannerFor(const std::string& key, bool* hashed);
 
-  /// The entry of a shard in the index.json beside it, valid until another folder is asked for. Null if there is none,
-  /// or if the index.json cannot be read.
+  /// Returns the entry of a shard in the index.json beside it, valid until another folder is asked for. Null if there
+  /// is none, or if the index.json cannot be read.
   const MdsShardEntry* Find(const std::string& key);
 
-  /// Holds the shards against the index.json beside them, so that none is missed or left over: `indexes` are the keys
-  /// of these, `shards` those of the shards with their sizes, all below the data set's URI; a shard without a size is
-  /// known to be damaged, and may have any. DataLoss names the first shard that is not as it is listed, or an
-  /// index.json that is damaged; InvalidArgument one that is not listed. Folders without index.json are not looked at.
+  /// Checks the shards against the index.json beside them, so that no shard is missing or left over. `indexes` are the
+  /// keys of the index.json, `shards` those of the shards with their sizes; all are below the data set's URI. A shard
+  /// without a size is known to be damaged, and may have any size. DataLoss names the first shard that is not as it is
+  /// listed, or an index.json that is damaged. InvalidArgument names a shard that is not listed. Folders without
+  /// index.json are not looked at.
   absl::Status Check(const std::vector<std::string>& indexes,
                      const std::map<std::string, std::optional<uint64_t>>& shards);
 
  private:
-  // Asks once for a folder: errors come again.
+  // Reads the index.json of a folder once; errors are returned again.
   absl::Status ReadFolder(std::string_view folder);
 
   const Location& data_;

@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-// An index.json that was listed, and is gone when it is read, is no empty one.
+// If an index.json was listed and is gone when it is read, that is not an empty index.json.
 TEST(MdsIndexes, AnIndexThatCannotBeReadListsNotNothing) {
   Runtime runtime;
   Stores stores(runtime);

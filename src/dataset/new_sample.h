@@ -32,7 +32,7 @@ struct NewSample {
   /// `cls`, which is a number and the label too. Shards: the value of `cls` if it is a number.
   std::string_view label;
   std::span<const NewSampleValue> values = {};  // in bytewise order of their names, which are those of no field
-  /// The size of a file behind the fields that the class was read from (7.cls of raw objects), so that its bytes are
+  /// The size of a file behind the fields from which the class was read (7.cls of raw objects), so that its bytes are
   /// the value `cls`. If it was not read, it is the last of the fields. nullopt if there is none.
   std::optional<uint64_t> class_file_bytes = std::nullopt;
 };

@@ -54,13 +54,14 @@ void ObjectScan::Finish() {
   status_ = scanner_->Finish([this](const ShardSample& sample) { return Take(sample); });
   Explain();
   if (status_.ok() || !scanner_->all_doubtful()) return;
-  // Samples that were handed on cannot be taken back. If there are some, it is an error in any case.
+  // Samples that were passed on cannot be taken back. If there are some, it is an error in any case.
   refused_ = !holds_ && samples_ > 0;
   held_ = {};
   if (!refused_) samples_ = 0;
 }
 
-// Adds how the object begins, if it is none of the shards at all: no sample came, and the message does not say it yet.
+// Adds the format of the object's beginning, if it is no shard at all: no sample came, and the message does not say it
+// yet.
 void ObjectScan::Explain() {
   if (!damaged() || samples_ > 0) return;
   const std::string_view name = NameForeignBytes(AsBytes(head_));
@@ -77,14 +78,14 @@ absl::Status ObjectScan::Take(const ShardSample& sample) {
   const std::string key = sample.key.empty() ? RecordKey(object_key_, number) : sample.key;
   if (holds_ && Hold(sample, key)) return absl::OkStatus();
   absl::Status status;
-  // Without those before it the object cannot be begun again: should it be damaged, that is an error.
+  // Without the samples before it, the object cannot be begun again. If it turns out to be damaged, that is an error.
   if (std::exchange(holds_, false)) status = Release();
   if (status.ok()) status = sink_(sample, key);
   refused_ = !status.ok();
   return status;
 }
 
-// As long as there is memory: of the budget, but a sixteenth of it at most.
+// Returns false if there is no memory left. The memory comes out of the budget, but is at most a sixteenth of it.
 bool ObjectScan::Hold(const ShardSample& sample, std::string_view key) {
   uint64_t bytes = sizeof(ShardSample) + key.size() + sample.label.size();
   for (const ShardField& field : sample.fields) bytes += sizeof(ShardField) + field.name.size() + field.encoding.size();
@@ -98,7 +99,7 @@ bool ObjectScan::Hold(const ShardSample& sample, std::string_view key) {
   return true;
 }
 
-// The scanner has taken the memory by now: a piece of the object more than what is reserved.
+// Reserves memory that the scanner has already taken. It is at most a piece of the object more than the reservation.
 absl::Status ObjectScan::ReserveRecord() {
   const uint64_t held = scanner_->held_bytes();
   if (held <= record_memory_.bytes()) return absl::OkStatus();

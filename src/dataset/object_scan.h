@@ -14,35 +14,36 @@
 
 namespace millrace {
 
-/// Finds the samples of objects while their bytes come, one object after the other, and hands them on; of raw objects
-/// it makes the checksum only. What it holds, samples and the beginning of a record, comes out of the budget. Not
-/// thread-safe.
+/// Finds the samples of objects while their bytes come, one object after the other, and passes them to the sink. For
+/// raw objects it only computes the checksum. The memory of samples that it keeps, and of the beginning of a record,
+/// comes out of the budget. Not thread-safe.
 class ObjectScan {
  public:
-  /// Gets each sample once, and its key, which is made of its place if it has none; valid during the call. An error
-  /// ends the scan of that object.
+  /// Gets each sample once, and its key, which is valid during the call. If a sample has no key, one is made of its
+  /// place. An error ends the scan of that object.
   using Sink = std::function<absl::Status(const ShardSample&, std::string_view key)>;
 
   ObjectScan(MemoryBudget& memory, Sink sink) : memory_(memory), sink_(std::move(sink)) {}
 
-  /// `scanner` is null for a raw object. With `hold` its samples are kept back until Release(), so that it can be begun
-  /// again; if there is no memory for them, they are handed on, and holds() becomes false.
+  /// Begins an object. `scanner` is null for a raw object. With `hold` its samples are kept back until Release(), so
+  /// that the object can be begun again. If there is no memory for them, they are passed on, and holds() becomes false.
   void Begin(std::string object_key, std::unique_ptr<ShardScanner> scanner, bool hold);
 
-  /// The same for an object that is known to be bad beforehand.
+  /// Begins an object that is already known to be damaged.
   void BeginDamaged(std::string object_key, absl::Status damage);
 
-  /// The next bytes. After a failure they are ignored.
+  /// Takes the next bytes. After a failure they are ignored.
   void Feed(ByteSpan bytes);
-  /// If it turns out that all samples are doubtful, those that were kept back are dropped.
+  /// Ends the object. If all samples turn out to be doubtful, those that were kept back are dropped.
   void Finish();
 
-  /// Hands on the samples that were kept back, whatever status() is.
+  /// Passes on the samples that were kept back, whatever status() is.
   absl::Status Release();
 
   bool holds() const { return holds_; }
   const absl::Status& status() const { return status_; }
-  /// Whether status() says that the object itself is bad: not a sample of it that the sink refused, nor want of memory.
+  /// True if status() says that the object itself is bad. It is false if the sink refused a sample, or if memory was
+  /// lacking.
   bool damaged() const;
   uint64_t samples() const { return samples_; }
   SkippedMembers skipped_members() const {

@@ -21,11 +21,11 @@ namespace {
 constexpr size_t kMostTexts = 100'000;
 constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;  // of all texts that one expansion writes
 constexpr size_t kMostNested = 100;
-// So many names of one folder are listed by themselves; of more, the folder is listed.
+// Up to this many names of one folder are listed by themselves; if there are more, the folder is listed.
 constexpr size_t kMostPrefixesOfFolder = 16;
 
-// The parts of a text between commas that no inner braces hold. If there are more than an expansion may have, it stops
-// at the first one too many.
+// Returns the parts of a text between commas outside of inner braces. If there are more than an expansion may have, it
+// stops at the first one too many.
 std::vector<std::string_view> SplitAtCommas(std::string_view text) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
@@ -49,7 +49,7 @@ absl::Status TooDeep() {
   return absl::InvalidArgumentError(fmt::format("braces are nested more than {} deep; write fewer", kMostNested));
 }
 
-// Of the '{' at the beginning, that of its '}'; npos if there is none.
+// Returns the place of the '}' that ends the '{' at the beginning; npos if there is none.
 absl::StatusOr<size_t> EndOfBrace(std::string_view text) {
   size_t depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -97,7 +97,7 @@ absl::Status BraceExpansion::Charge(uint64_t texts, uint64_t bytes) {
                                           : too_much(fmt::format("{} of names", FormatSize(kMostTextBytes)));
 }
 
-// "000..123" in full; none if it is no such range.
+// Expands "000..123"; empty if it is no such range.
 absl::StatusOr<BraceExpansion::Texts> BraceExpansion::ExpandRange(std::string_view text) {
   Texts numbers;
   const size_t dots = text.find("..");
@@ -117,7 +117,7 @@ absl::StatusOr<BraceExpansion::Texts> BraceExpansion::ExpandRange(std::string_vi
   return numbers;
 }
 
-// What the inside of braces stands for; nothing if they are no alternatives.
+// Returns the alternatives inside of braces; empty if there are none.
 absl::StatusOr<BraceExpansion::Texts> BraceExpansion::ExpandInside(std::string_view inside, size_t nested) {
   const std::vector<std::string_view> parts = SplitAtCommas(inside);
   if (parts.size() == 1) return ExpandRange(inside);
@@ -184,7 +184,7 @@ bool IsLiteral(std::string_view pattern) {
   return !HasWildcard(pattern);
 }
 
-// The folder of a pattern's literal beginning: "" or ending with '/'.
+// Returns the folder of a pattern's literal beginning: "" or ending with '/'.
 std::string PatternFolder(std::string_view pattern) {
   const std::string literal = GlobLiteralPrefix(pattern);
   return literal.substr(0, literal.rfind('/') + 1);
@@ -194,7 +194,7 @@ std::string CommonBeginning(const std::string& a, const std::string& b) {
   return a.substr(0, static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin()));
 }
 
-// Where the keys of a URI begin: "s3://bucket/", or "/" of files.
+// A URI, split where its keys begin: after "s3://bucket/", or after "/" for files.
 struct Rooted {
   std::string root;
   std::string pattern;
@@ -242,7 +242,8 @@ absl::StatusOr<std::optional<ObjectSelection>> ObjectSelection::Parse(std::strin
   }
   ObjectSelection selection;
   selection.folder_ = root + common;
-  // What `common` takes of a pattern has no wildcards; backslashes there are rare enough to be passed over one by one.
+  // The part of a pattern that is in `common` has no wildcards. Backslashes in it are rare enough to be passed over one
+  // by one.
   for (std::string& pattern : patterns) {
     size_t taken = 0;
     for (size_t left = common.size(); left > 0; --left) taken += pattern[taken] == '\\' ? 2 : 1;

@@ -12,32 +12,33 @@
 
 namespace millrace {
 
-/// `{a,b}` and `{000..123}` written out, as a shell does it, nested ones too: "x{1,2}" gives "x1" and "x2". Numbers are
-/// padded with zeros if an end is. Other braces, and those after a backslash, stay. InvalidArgument, before the memory
-/// is taken, for more than 100,000 texts or 64 MiB of them, or braces more than 100 deep.
+/// Expands `{a,b}` and `{000..123}` as a shell does, nested ones too: "x{1,2}" gives "x1" and "x2". Numbers are padded
+/// with zeros if an end is. Other braces, and those after a backslash, stay. InvalidArgument, before the memory is
+/// taken, for more than 100,000 texts or 64 MiB of them, or braces more than 100 deep.
 absl::StatusOr<std::vector<std::string>> ExpandBraces(std::string_view text);
 
-/// The objects that a URI with wildcards (store/glob.h) or braces names, such as s3://bucket/train-{000..123}.tar or
-/// /data/*/*.jpg: those with such names, and all that lie below folders with such names. A list of URIs is one of
-/// these, too: {s3://bucket/a,s3://bucket/b}. Immutable.
+/// The objects that a URI with wildcards (store/glob.h) or braces selects. Examples are
+/// s3://bucket/train-{000..123}.tar and /data/*/*.jpg. Selected are objects with such names, and all objects below
+/// folders with such names. A list of URIs is also such a URI: {s3://bucket/a,s3://bucket/b}. Immutable.
 class ObjectSelection {
  public:
-  /// None for a URI without wildcards and braces. InvalidArgument if what it names lies in several stores, for which
-  /// there is no one index. Asks for the working directory where paths are relative, and for nothing else.
+  /// Parses a URI. Returns nullopt for a URI without wildcards and braces. InvalidArgument if it selects from several
+  /// stores, for which there is no one index. Asks for the working directory if paths are relative, and for nothing
+  /// else.
   static absl::StatusOr<std::optional<ObjectSelection>> Parse(std::string_view uri);
 
-  /// URI of a folder that has all of them below it; what follows is relative to it.
+  /// The URI of a folder that has all of them below it; the functions below return keys relative to it.
   const std::string& folder() const { return folder_; }
-  /// What their keys begin with: ascending, and none begins with another.
+  /// The prefixes of their keys: ascending, and none begins with another.
   const std::vector<std::string>& prefixes() const { return prefixes_; }
   /// The folder in which the first of them lies: "" or ending with '/'.
   const std::string& first_folder() const { return first_folder_; }
   bool Contains(std::string_view key) const;
-  /// Those that are named without wildcards, of objects or folders: each is to be there.
+  /// Returns the names without wildcards, of objects or folders. All of them must exist.
   std::vector<std::string> Names() const;
   /// True if each object is named by itself: there are no wildcards and no folders.
   bool NamesAll() const { return !all_ && folders_.empty() && globs_.empty(); }
-  /// The same for the same names, and for no others: 16 hexadecimal digits.
+  /// Returns 16 hexadecimal digits, which are the same for the same names and for no others.
   std::string Id() const;
 
  private:

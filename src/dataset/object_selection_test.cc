@@ -68,7 +68,7 @@ TEST(ExpandBraces, AreBoundedInBytes) {
   EXPECT_EQ(Expanded(megabyte + "{1,2}").size(), 2);
 }
 
-// Each of them is searched for its end.
+// The end of each of them is searched.
 TEST(ExpandBraces, WithoutAnEndAreFew) {
   EXPECT_THAT(Expanded(std::string(1'000'000, '{')), ElementsAre(HasSubstr("nested")));
   EXPECT_THAT(Expanded(std::string(100, '{')), ElementsAre(std::string(100, '{')));

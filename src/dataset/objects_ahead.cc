@@ -26,8 +26,8 @@ absl::Status ObjectsAhead::LookAhead() {
   return absl::OkStatus();
 }
 
-// The .idx comes next after its .bin but for odd names (x.bin, x.1.bin, x.idx): if it is not in sight, the pair is
-// read.
+// Decides whether a pair is reused. The .idx comes next after its .bin, except for odd names (x.bin, x.1.bin, x.idx).
+// If it is not among the objects ahead, the pair is read.
 void ObjectsAhead::SettlePair(Object* object) {
   const std::string& key = object->indexed.key;
   if (!object->reused) return;

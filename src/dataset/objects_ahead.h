@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-/// The objects of a data set that hold samples, as their source lists them, each with what older indexes know of it.
-/// The source is some objects ahead: of a pair of token files, which the .bin comes first of, both are as they were or
-/// both are read. Blocking; not thread-safe.
+/// Returns the objects of a data set that hold samples, as their source lists them, each with its entry in older
+/// indexes. The source is some objects ahead, because of pairs of token files, of which the .bin comes first. The two
+/// files of a pair are both unchanged, or both are read. Blocking; not thread-safe.
 class ObjectsAhead {
  public:
   struct Object {
@@ -23,10 +23,10 @@ class ObjectsAhead {
   /// `reuse` may be null.
   ObjectsAhead(ObjectSource& listing, IndexReuse* reuse) : listing_(listing), reuse_(reuse) {}
 
-  /// The next object; nullopt after the last. Errors are those of the source and of IndexReuse::Find.
+  /// Returns the next object; nullopt after the last. Errors are those of the source and of IndexReuse::Find.
   absl::StatusOr<std::optional<Object>> Next();
 
-  /// As the source has them.
+  /// Returned as the source has them.
   DataKind kind() const { return listing_.kind(); }
   uint64_t total_bytes() const { return listing_.total_bytes(); }
   const std::vector<std::string>& companions() const { return listing_.companions(); }

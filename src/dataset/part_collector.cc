@@ -35,7 +35,7 @@ absl::Status PartCollector::Drop() {
 absl::Status PartCollector::AddSample(const NewSample& sample) {
   if (dropped_) return absl::OkStatus();
   if (writer_ == nullptr) Begin();
-  // As a string grows, and what the writer has not written to it yet.
+  // Counts the string with its room to grow, and the bytes that the writer has not written to it yet.
   if (2 * bytes_.size() + kMemoryStep > reservation_.bytes() &&
       !memory_.TryExtend(&reservation_, bytes_.size() + 2 * kMemoryStep)) {
     return Drop();

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// Gets the bytes of an index of some whole objects of a data set, in which nothing else is.
+/// Gets the bytes of an index of some whole objects of a data set, and of nothing else.
 using KeepPart = std::function<absl::Status(std::string_view index)>;
 
 /// Makes indexes of the objects that a build has finished so far, so that they are kept if the build is killed. The
@@ -25,14 +25,14 @@ class PartCollector {
   PartCollector(DataKind kind, MemoryBudget& memory, KeepPart keep, bool required)
       : kind_(kind), memory_(memory), keep_(std::move(keep)), required_(required) {}
 
-  /// As IndexWriter; the errors are the same, and ResourceExhausted.
+  /// Adds a sample as IndexWriter does, with the same errors, and ResourceExhausted.
   absl::Status AddSample(const NewSample& sample);
 
-  /// Ends an object. When those since the latest part have `part_bytes` together, they are a part, which is handed on.
-  /// Errors are also those of `keep`.
+  /// Ends an object. If the objects since the latest part have `part_bytes` together, they become a part, which is
+  /// passed on. Errors are also those of `keep`.
   absl::Status AddObject(const IndexedObject& object, uint64_t part_bytes);
 
-  /// Hands on what remains, if there is anything.
+  /// Passes on what remains, if there is anything.
   absl::Status Finish();
 
   uint64_t kept_objects() const { return kept_objects_; }

@@ -14,9 +14,9 @@ struct PathColumn {
   std::string column;
 };
 
-/// The columns that ManifestColumns::path names: NAME=COLUMN,NAME=COLUMN are several, whose objects are one sample.
-/// Anything else is the name of one column, and the result is empty then. InvalidArgument for a name that is empty, too
-/// long, `cls` or there twice, and for more columns than objects can be joined.
+/// Parses ManifestColumns::path. NAME=COLUMN,NAME=COLUMN names several columns, whose objects are one sample. Anything
+/// else is the name of one column, and the result is empty then. InvalidArgument for a name that is empty, too long,
+/// `cls` or there twice, and for more columns than objects can be joined.
 absl::StatusOr<std::vector<PathColumn>> ParsePathColumns(std::string_view text);
 
 }  // namespace millrace

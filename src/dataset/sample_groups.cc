@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kMaxHeld = 4096;  // objects
 
-// The field of an object of a sample with that key: "mask.png".
+// Returns the field of an object of a sample with that key: "mask.png".
 std::string FieldOf(const ObjectInfo& object, std::string_view sample_key) {
   std::string field = object.key.substr(sample_key.size() + 1);
   for (char& c : field) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -29,8 +29,8 @@ bool HoldsClass(const ObjectInfo& object) {
   return object.size <= kMaxClassFileBytes && SplitObjectName(object.key)->field == kClassField;
 }
 
-// "1.jpg.jpg" beside "1.jpg" (`word` is "jpg") is another image, and no field of it. "1.jpg.txt" is one, and so is
-// "1.jpg.png", as masks are called.
+// Returns true for a copy of an image. "1.jpg.jpg" beside "1.jpg" (`word` is "jpg") is another image, and no field of
+// it. "1.jpg.txt" is a field, and so is "1.jpg.png", as masks are called.
 bool IsCopyOfImage(const std::string& word, const std::vector<ObjectInfo>& group) {
   const std::string field = absl::AsciiStrToLower(word);
   return IsImageField(field) && std::any_of(group.begin(), group.end(), [&](const ObjectInfo& object) {
@@ -50,7 +50,7 @@ ObjectInfo Join(std::vector<ObjectInfo> group) {
 
 }  // namespace
 
-// Whether the objects of `group` and `more` can be one sample.
+// Returns true if the objects of `group` and `more` can be one sample.
 bool SampleGroups::Joins(const Node& node, const Group& group, const Group& more) {
   if (group.empty()) return true;
   if (group.size() + more.size() > kMaxJoinedObjects) return false;
@@ -88,7 +88,7 @@ void SampleGroups::Add(ObjectInfo object) {
   if (++held_ == kMaxHeld) Settle();
 }
 
-// No object of its key comes any more.
+// Closes the last node: no object of its key comes any more.
 void SampleGroups::CloseLast() {
   Node node = std::move(open_.back());
   open_.pop_back();
@@ -105,7 +105,7 @@ void SampleGroups::CloseLast() {
   (may_join ? open_.back().joinable : waiting_).push_back(std::move(node.own));
 }
 
-// Decides what is open by what is known.
+// Decides the open nodes by the objects that have come so far.
 void SampleGroups::Settle() {
   for (Node& node : open_) {
     std::move(node.joinable.begin(), node.joinable.end(), std::back_inserter(waiting_));

@@ -13,27 +13,28 @@
 
 namespace millrace {
 
-/// Which raw objects are one sample: 7.jpg, 7.txt and 7.json, which differ in their last extension only; and 7.mask.png
-/// with them, since there is a 7.jpg and `mask` is no number. Without a 7.jpg the sample of 7.mask.png is `7.mask`, and
-/// 7.2024.png is always one of its own, as is 7.jpg.png.
+/// Groups the raw objects that are one sample. For example, 7.jpg, 7.txt and 7.json are one sample, since they differ
+/// in their last extension only. So is 7.mask.png with them, since there is a 7.jpg and `mask` is no number. Without a
+/// 7.jpg the sample of 7.mask.png is `7.mask`. 7.2024.png is always one of its own, as is 7.jpg.png.
 ///
 /// Takes objects in ascending order of keys, and returns samples in ascending order of their first objects, as soon as
-/// their siblings have gone by. What it returns depends on the keys alone. More than 32 objects, or two of one field
-/// (7.jpg, 7.JPG), stay samples of their own; siblings that lie more than 4,096 objects apart are not looked for. Pure;
-/// not thread-safe.
+/// their siblings have passed. The result depends on the keys alone. More than 32 objects, or two of one field (7.jpg,
+/// 7.JPG), stay samples of their own; siblings that lie more than 4,096 objects apart are not looked for. Pure; not
+/// thread-safe.
 class SampleGroups {
  public:
-  /// Its key is below the data set, above the last one, and one that SplitObjectName splits.
+  /// Adds an object. Its key is below the data set, above the last one, and one that SplitObjectName splits.
   void Add(ObjectInfo object);
-  /// No object comes any more.
+  /// Ends the objects; none comes after it.
   void End();
 
-  /// The next sample, joined (store/joined_objects.h) if it has several objects; nullopt as long as none is ready.
+  /// Returns the next sample, joined (store/joined_objects.h) if it has several objects; nullopt as long as none is
+  /// ready.
   std::optional<ObjectInfo> Next();
 
  private:
   using Group = std::vector<ObjectInfo>;
-  // What a name up to one of its dots may be the key of. Those of the last object are open.
+  // A candidate for the key of a sample: a name up to one of its dots. The nodes of the last object are open.
   struct Node {
     std::string key;
     Group own;
@@ -65,10 +66,10 @@ struct RawSample {
   std::optional<Field> class_of;  // the file that holds its class as text (7.cls), behind all fields
 };
 
-/// InvalidArgument for a key that SampleGroups does not make.
+/// Splits a raw object, or joined ones, into fields. InvalidArgument for a key that SampleGroups does not make.
 absl::StatusOr<RawSample> RawSampleOf(const IndexedObject& object);
 
-/// Larger files called .cls are fields like others.
+/// The maximal size of a file of a class. Larger files called .cls are fields like others.
 inline constexpr uint64_t kMaxClassFileBytes = 64;
 
 }  // namespace millrace

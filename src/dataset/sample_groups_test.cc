@@ -33,7 +33,7 @@ std::vector<ObjectInfo> Grouped(const std::set<std::string>& keys) {
   return samples;
 }
 
-// "key: field field".
+// Returns "key: field field".
 std::string Text(const ObjectInfo& object) {
   const absl::StatusOr<RawSample> sample = RawSampleOf({.key = object.key, .size = object.size});
   if (!sample.ok()) return sample.status().ToString();
@@ -59,7 +59,7 @@ TEST(SampleGroups, ObjectsThatDifferInTheirLastExtensionAreOneSample) {
 TEST(SampleGroups, DotsInNamesAreNoExtensions) {
   EXPECT_THAT(Texts({"scan.2023.1.jpg", "scan.2024.1.jpg", "scan.2024.2.jpg"}),
               ElementsAre("scan.2023.1: jpg", "scan.2024.1: jpg", "scan.2024.2: jpg"));
-  // Also where a sample of the shorter key exists.
+  // The same is true if a sample of the shorter key exists.
   EXPECT_THAT(Texts({"scan.2024.jpg", "scan.jpg", "scan.jpg.1.txt", "scan.mask.png"}),
               ElementsAre("scan.2024: jpg", "scan: jpg mask.png", "scan.jpg.1: txt"));
   EXPECT_THAT(Texts({"john.smith.jpg", "john.smith.txt", "john.doe.jpg"}),
@@ -110,7 +110,7 @@ TEST(SampleGroups, AMillionFramesAreNotHeld) {
   EXPECT_LE(most, 4096u);
 }
 
-// What the rule says, without streams and bounds.
+// Returns the groups by the rule alone, without streams and bounds.
 std::set<std::set<std::string>> Expected(const std::set<std::string>& keys) {
   std::map<std::string, std::set<std::string>> groups;
   for (const std::string& key : keys) groups[std::string(SplitObjectName(key)->key)].insert(key);

@@ -26,7 +26,8 @@ constexpr uint64_t kImagesOfContainer = 20;  // beside so many images, a file of
 constexpr std::string_view kIdxSuffix = ".idx";
 constexpr size_t kMostNames = 8;  // patterns of names, in a message
 
-// A pattern for the names of shards such as this: "*-of-?????" of "train.tfrecord-00000-of-00002", "*.tar" of "a.tar".
+// Returns a pattern for the names of shards such as this: "*-of-?????" of "train.tfrecord-00000-of-00002", "*.tar" of
+// "a.tar".
 std::string PatternOfName(std::string_view key) {
   const std::string_view name = key.substr(key.rfind('/') + 1);
   const size_t numbered = name.rfind("-of-");
@@ -38,18 +39,18 @@ std::string PatternOfName(std::string_view key) {
                      plain.size() < name.size() ? ".[0-9]*" : "");
 }
 
-// One that takes all of these, in folders of any depth.
+// Returns a pattern that matches all of these, in folders of any depth.
 std::string PatternOf(const DatasetPlace& data, const std::set<std::string>& names) {
   return data.store->Uri(
       data.Key(names.size() == 1 ? "**/" + *names.begin() : fmt::format("**/{{{}}}", fmt::join(names, ","))));
 }
 
-// True for a file of many samples, which are not read singly.
+// Returns true for a file of many samples, which are not read singly.
 bool IsContainer(std::string_view key) {
   return !CompressedShard(key).empty() || !ForeignFileAdvice(key).empty() || !MisnamedShardAdvice(key).empty();
 }
 
-// `shards`: patterns for the names of the shards that came so far.
+// Refuses a mix of objects. `shards` are patterns for the names of the shards that came so far.
 absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_view other, bool tokens,
                    const std::set<std::string>& shards) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
@@ -58,7 +59,7 @@ absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_v
                                 : tokens                           ? "both token files and others"
                                 : tar                              ? "both tar shards and other files"
                                                                    : "both shards and other files";
-  // A pattern that takes one of them.
+  // The pattern matches only one of them.
   const std::string_view taken = of_shards(one) ? one : of_shards(other) ? other : one;
   const std::string pattern = PatternOf(data, shards.empty() ? std::set{PatternOfName(taken)} : shards);
   return absl::InvalidArgumentError(fmt::format(
@@ -66,9 +67,8 @@ absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_v
       data.uri, what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other)), pattern));
 }
 
-// `arrays`: how the index was made that does not match.
-// For the command that builds the index of plain arrays again. An index whose arrays are one sample each does not tell
-// what LENGTH was.
+// Returns the option for the command that builds the index of plain arrays again. `arrays` says how the index that does
+// not match was made. If each array is one sample of the index, LENGTH is not known.
 std::string TokensOption(const Index& index, const std::optional<TokenArrays>& arrays) {
   if (!arrays) return "";
   return index.size() > index.objects() ? fmt::format("--tokens {} ", ToString(*arrays)) : "--tokens LENGTH[:TYPE] ";
@@ -121,7 +121,7 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
   return key == kIncompleteName ? Incomplete(data_) : absl::OkStatus();
 }
 
-// A read-only mount does not list the mark, but has it.
+// Checks for the mark, which a read-only mount does not list, but has.
 absl::Status SampleObjects::CheckComplete() const {
   if (!data_.store->traits().is_folder()) return absl::OkStatus();
   const absl::Status mark = HeadBlocking(*data_.store, data_.Key(kIncompleteName), stop_).status();
@@ -140,7 +140,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (listing_ == Listing::kTokenArrays) return TakeTokenArray(std::move(key), std::move(object));
   if (const std::string_view plain = CompressedShard(key);
       !plain.empty() && ShardKind(plain) && before == data_.Key(plain)) {
-    // Beside the shard itself, which lies right before, it says nothing more.
+    // The shard itself lies right before, so the copy adds nothing.
     skipped_.Add(key, "a compressed copy of the shard beside it");
     return absl::OkStatus();
   }
@@ -168,7 +168,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   }
   ASSIGN_OR_RETURN(const bool ends_pair, EndsPair(object, key));
   if (ends_pair && decided) {
-    // The other one is what came before the pair, or within it.
+    // The other object is the one that came before the pair, or within it.
     const bool before_pair = first_sample_ != BinOfIdx(object.key);
     return Mixed(data_, before_pair ? first_sample_ : before, object.key, true, shard_names_);
   }
@@ -181,7 +181,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   return Add(std::move(key), std::move(object), DataKind::kRawObjects);
 }
 
-// A file of many samples: it may lie beside shards, and beside images.
+// Takes a file of many samples: it may lie beside shards, and beside images.
 absl::Status SampleObjects::TakeContainer(ObjectInfo object, std::string_view key) {
   if (first_sample_.empty() && undecided_.size() < kObjectsAhead) {
     undecided_.push_back(std::move(object));
@@ -192,13 +192,13 @@ absl::Status SampleObjects::TakeContainer(ObjectInfo object, std::string_view ke
     PassOverCompanion(key, object);
     return absl::OkStatus();
   }
-  // All objects so far are raw, as many as are looked at ahead. If no image is among them, none is awaited.
+  // All objects so far are raw, as many as are listed ahead. If no image is among them, none is expected.
   if (raw_sample_.empty() || images_ == 0) return RefuseContainer(object.key);
   PassOverContainer(object.key);
   return absl::OkStatus();
 }
 
-// As long as the images are not counted.
+// The images are not counted yet here.
 void SampleObjects::PassOverContainer(const std::string& object_key) {
   if (containers_++ == 0) first_container_ = object_key;
   skipped_.Add(object_key.substr(data_.Key("").size()), kContainerBesideImages);
@@ -229,7 +229,7 @@ absl::Status SampleObjects::RefuseContainer(const std::string& object_key) const
       uri, data_.UriInShell()));
 }
 
-// Whatever else lies there, the user has said what the arrays are.
+// Takes an array. The user has said what the arrays are, so other objects do not matter.
 absl::Status SampleObjects::TakeTokenArray(std::string key, ObjectInfo object) {
   if (IsTokenArray(key)) {
     if (IsMegatronBin(key)) last_bin_ = object.key;
@@ -246,7 +246,7 @@ absl::Status SampleObjects::TakeTokenArray(std::string key, ObjectInfo object) {
                   data_.store->Uri(object.key)));
 }
 
-// True if the object is the .idx of a .bin that came before and may be one of Megatron's.
+// Returns true if the object is the .idx of a .bin that came before and may be one of Megatron's.
 absl::StatusOr<bool> SampleObjects::EndsPair(const ObjectInfo& object, std::string_view key) {
   if (looked_into_ || !IsMegatronIdx(key) || (!first_sample_.empty() && last_bin_.empty())) return false;
   const std::string bin = BinOfIdx(object.key);
@@ -259,7 +259,7 @@ absl::StatusOr<bool> SampleObjects::EndsPair(const ObjectInfo& object, std::stri
   return ends_pair;
 }
 
-// They are pairs of Megatron: the last of them was looked into.
+// Adds the undecided objects as pairs of Megatron: the last .idx was read.
 absl::Status SampleObjects::AddUndecidedPairs() {
   const std::string pair = undecided_.back().key;
   for (ObjectInfo& object : std::exchange(undecided_, {})) {
@@ -286,13 +286,13 @@ const ObjectInfo* SampleObjects::FindIdx(const std::string& key) const {
   return found == idx_.end() ? nullptr : &found->second;
 }
 
-// As many other files as these may well be the samples.
+// If there are as many other files as these, they may well be the samples.
 absl::Status SampleObjects::CheckCompanions() const {
   if (shards_ == 0 || foreign_ <= kForeignOfShard * (shards_ + 1)) return absl::OkStatus();
   return Mixed(data_, first_sample_, data_.Key(first_foreign_), false, shard_names_);
 }
 
-// They come before a raw object, or nothing else came: so they are raw objects, too.
+// Adds the undecided objects. They come before a raw object, or nothing else came: so they are raw objects, too.
 absl::Status SampleObjects::AddUndecided() {
   std::vector<ObjectInfo> objects = std::exchange(undecided_, {});
   const auto key_of = [this](const ObjectInfo& object) { return object.key.substr(data_.Key("").size()); };
@@ -310,7 +310,7 @@ absl::Status SampleObjects::AddUndecided() {
   return absl::OkStatus();
 }
 
-// Nothing else came.
+// Adds documents as samples, if nothing else came.
 absl::Status SampleObjects::AddDocuments() {
   if (!first_sample_.empty()) return absl::OkStatus();
   for (ObjectInfo& object : std::exchange(documents_, {})) {

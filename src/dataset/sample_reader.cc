@@ -42,7 +42,7 @@ absl::StatusOr<std::optional<ObjectReader::Request>> SampleReader::NextRequest()
   return request;
 }
 
-// Takes the sample, and those that follow here and in the object: as many as fit into a piece.
+// Takes the sample, and those that follow in this order and in the object: as many as fit into a piece.
 absl::Status SampleReader::Gather(Asked* asked, ObjectReader::Request* request) {
   while (true) {
     if (wanted_.crc32c && wanted_.span.length > 0)
@@ -71,7 +71,7 @@ absl::StatusOr<std::optional<SampleReader::Part>> SampleReader::Next() {
     if (!piece_) return std::nullopt;
   }
   const uint64_t position = asked_.front().first + taken_;
-  // A later part of a large sample finds it here already.
+  // A later part of a large sample finds the entry here already.
   if (piece_->first) RETURN_IF_ERROR(dataset_.index().Lookup(order_.At(position), &sample_));
   Part part{.position = position, .sample = &sample_, .offset = 0, .bytes = piece_->bytes, .last = piece_->last};
   if (piece_->first && piece_->last) {
@@ -113,7 +113,7 @@ absl::Status VisitSamples(const Dataset& dataset, const SampleOrder& order, Posi
   while (next < positions.end) {
     const absl::Status status = read(positions.end);
     if (status.ok() || !refused.ok() || !MayBeAboutSample(status)) return status;
-    // All of the positions are suspects if not even a request could be made.
+    // All positions are suspects if even a request could not be made.
     const uint64_t end = suspects.end;
     for (next = std::max(suspects.begin, next); next < end;) {
       const uint64_t position = next;

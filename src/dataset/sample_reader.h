@@ -24,8 +24,8 @@ struct Positions {
 };
 
 /// Reads the bytes of the samples at some positions, ahead and in parallel. One request brings small samples that lie
-/// together in the source and follow one another here; large ones come in pieces. Every sample is verified against its
-/// checksum in the index. Blocking; not thread-safe; what it is given must outlive it.
+/// together in the source and follow one another in this order; large ones come in pieces. Every sample is verified
+/// against its checksum in the index. Blocking; not thread-safe. Everything that is passed to it must outlive it.
 class SampleReader {
  public:
   /// Passes over the positions in `skipped`. Memory: half of the budget. Gives Cancelled soon after a stop is
@@ -42,14 +42,14 @@ class SampleReader {
     bool last = false;  // with this the sample is complete (and verified)
   };
 
-  /// nullopt after the last sample.
+  /// Returns the next part; nullopt after the last sample.
   absl::StatusOr<std::optional<Part>> Next();
 
-  /// After an error of Next: where the samples lie that it may be about.
+  /// Returns, after an error of Next, the positions of the samples that it may be about.
   Positions Suspects() const;
 
  private:
-  // A request brings the whole of some samples, or a large one in pieces.
+  // A request of the whole of some samples, or of a large one in pieces.
   struct Asked {
     uint64_t first = 0;  // position
     uint64_t count = 0;
@@ -88,9 +88,9 @@ bool MayBeAboutSample(const absl::Status& status);
 using SamplePartSink = absl::FunctionRef<absl::Status(const SampleReader::Part&)>;
 using BadSampleSink = absl::FunctionRef<absl::Status(uint64_t position, const absl::Status& status)>;
 
-/// Reads samples as SampleReader does, and calls `each` with their parts; if that is cut off, the parts of a sample
-/// come from the first again. After an error that MayBeAboutSample, those that it may be about are read one by one, and
-/// `bad` gets the errors that remain. Ends with any other error, and with those that the two give.
+/// Reads samples as SampleReader does, and calls `each` with their parts. If reading is cut off, the parts of a sample
+/// come from the first again. After an error that MayBeAboutSample, the samples that it may be about are read one by
+/// one, and `bad` gets the errors that remain. Ends with any other error, and with those that the two callbacks return.
 absl::Status VisitSamples(const Dataset& dataset, const SampleOrder& order, Positions positions,
                           const std::set<uint64_t>& skipped, MemoryBudget& memory, const std::stop_token& stop,
                           SamplePartSink each, BadSampleSink bad);

@@ -27,7 +27,7 @@ std::string_view FolderOfKey(std::string_view key) {
   return key.substr(0, key.rfind('/') + 1);
 }
 
-// The digits that end before `end`.
+// Returns the beginning of the digits that end before `end`.
 size_t BeginOfDigits(std::string_view text, size_t end) {
   while (end > 0 && IsDigit(text[end - 1])) --end;
   return end;
@@ -38,7 +38,7 @@ size_t EndOfDigits(std::string_view text, size_t begin) {
   return begin;
 }
 
-// Where the digits of a text lie.
+// The range of the digits of a text.
 struct Digits {
   size_t begin = 0;
   size_t end = 0;
@@ -46,7 +46,7 @@ struct Digits {
   size_t size() const { return end - begin; }
 };
 
-// N of "N-of-M", and M.
+// Finds N of "N-of-M", and M.
 std::optional<std::pair<Digits, Digits>> FindTotal(std::string_view name) {
   for (const std::string_view of : {"-of-", "_of_"}) {
     const size_t at = name.rfind(of);
@@ -59,12 +59,12 @@ std::optional<std::pair<Digits, Digits>> FindTotal(std::string_view name) {
   return std::nullopt;
 }
 
-// "part-00007-UUID-c000.tfrecord"
+// Returns true for "part-00007-UUID-c000.tfrecord".
 bool IsOfSpark(std::string_view name) {
   return (name.starts_with("part-") || name.starts_with("part_")) && name.size() > 5 && IsDigit(name[5]);
 }
 
-// Spark counts in front, others at the end.
+// Finds the number of a name. Spark counts in front, others at the end.
 Digits FindNumber(std::string_view name) {
   if (IsOfSpark(name)) return {.begin = 5, .end = EndOfDigits(name, 5)};
   size_t end = std::min(name.rfind('.'), name.size());
@@ -72,7 +72,7 @@ Digits FindNumber(std::string_view name) {
   return {.begin = BeginOfDigits(name, end), .end = end};
 }
 
-// With '*' for each number.
+// Returns the text with '*' for each number.
 std::string Masked(std::string_view text) {
   std::string masked;
   for (const char c : text) {
@@ -91,7 +91,7 @@ std::string Lowered(std::string_view word) {
   return lower;
 }
 
-// Those of all words in a text.
+// Returns the split words among all words of a text.
 std::set<std::string_view> SplitWords(std::string_view text) {
   std::set<std::string_view> words;
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -118,7 +118,7 @@ std::string_view SplitWord(std::string_view word) {
   return {};
 }
 
-// The parts of a key. All but the number make a series.
+// A key in parts. Keys that differ only in the number are a series.
 struct ShardNames::Parsed {
   std::string front;
   std::string_view digits;
@@ -146,7 +146,7 @@ ShardNames::Parsed ShardNames::Parse(std::string_view key) {
   parsed.front = key.substr(0, folder.size() + number.begin);
   parsed.digits = name.substr(number.begin, number.size());
   parsed.back = name.substr(number.end);
-  // The text that Spark writes behind the number differs for each job.
+  // The text that Spark writes behind the number is different for each job.
   const bool of_spark = IsOfSpark(name);
   if (of_spark) parsed.back = parsed.back.substr(std::min(parsed.back.find('.'), parsed.back.size()));
   parsed.stem = of_spark ? "part-*" + parsed.back : Masked(name);
@@ -201,7 +201,7 @@ void ShardNames::AddMissing(std::vector<std::string>* warnings) const {
       if (selection_ != nullptr && !selection_->Contains(name)) continue;
       if (missing++ < kShownMissing) first.push_back(std::move(name));
     }
-    // Without a total, wide gaps say that the numbers count something else.
+    // Without a total, wide gaps show that the numbers count something else.
     if (missing == 0 || (!series.total && missing >= numbers.size())) continue;
     warnings->push_back(fmt::format("{} of the series {}*{}{} {} missing: {}{}", Counted(missing, "shard"),
                                     series.front, series.between, series.back, missing == 1 ? "is" : "are",
@@ -258,7 +258,7 @@ void ShardNames::AddFolders(std::vector<std::string>* warnings) const {
         splits.try_emplace(split, std::string_view(folder).substr(0, folder.size() - rest.size() + component.size()));
       rest.remove_prefix(component.size() + 1);
     }
-    // Shards of a folder, and of one above it.
+    // These are shards of a folder, and of one above it.
     for (std::string_view above = folder; !above.empty();) {
       above.remove_suffix(1);
       above = FolderOfKey(above);

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-/// The part of a data set that a name speaks of: "train", "val", "test", "eval"; "" for other words. One for the usual
-/// spellings: "validation" and "Dev" are "val".
+/// Returns the part of a data set that a word names: "train", "val", "test", "eval"; "" for other words. The usual
+/// spellings are recognized: "validation" and "Dev" are "val".
 std::string_view SplitWord(std::string_view word);
 
 /// Looks for signs in the names of shards that the data set is not what it should be. The signs are missing numbers,
@@ -21,17 +21,18 @@ std::string_view SplitWord(std::string_view word);
 /// it (old/000.tar). Memory: a number for each shard. Pure; not thread-safe.
 class ShardNames {
  public:
-  /// `selection`: of shards by the user; nullptr for all below a URI. A shard that it does not contain is not missing.
+  /// Takes the user's `selection` of shards; nullptr for all below a URI. A shard that it does not contain is not
+  /// missing.
   explicit ShardNames(const ObjectSelection* selection) : selection_(selection) {}
 
-  /// The key of a shard below the data set.
+  /// Adds the key of a shard below the data set.
   void Add(std::string_view key);
 
-  /// Sentences that name the shards; empty if all is well.
+  /// Returns sentences that name the shards; empty if all is well.
   std::vector<std::string> Warnings() const;
 
  private:
-  // Names that differ in their number only.
+  // A series of names that differ in their number only.
   struct Series {
     std::string front;    // with the folder
     std::string between;  // "-of-00008", or ""
@@ -42,7 +43,7 @@ class ShardNames {
 
     std::string NameOf(uint64_t number) const;
   };
-  // Shards of a folder whose names differ in numbers only.
+  // The shards of a folder whose names differ in numbers only.
   struct Stem {
     uint64_t shards = 0;
     bool numbered = false;

@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// `pattern`: what the user has selected; "": all.
+// Returns the warnings. `pattern` is the user's selection; "" selects all.
 std::vector<std::string> Warned(const std::vector<std::string>& keys, const std::string& pattern = "") {
   std::optional<ObjectSelection> selection;
   if (!pattern.empty()) selection = *ObjectSelection::Parse("mem://s/" + pattern);
@@ -20,7 +20,7 @@ std::vector<std::string> Warned(const std::vector<std::string>& keys, const std:
   return names.Warnings();
 }
 
-// `pattern` with each of the numbers.
+// Returns `pattern` with each of the numbers.
 std::vector<std::string> Series(const std::string& pattern, const std::vector<int>& numbers) {
   std::vector<std::string> keys;
   for (const int number : numbers) keys.push_back(fmt::format(fmt::runtime(pattern), number));
@@ -75,7 +75,7 @@ TEST(ShardNames, OfASelectionOnlyGapsAreMissed) {
   EXPECT_THAT(Warned(Series("x-{:05}-of-00008.tar", {2, 3, 4}), "x-0000{2..4}-of-00008.tar"), IsEmpty());
   EXPECT_THAT(Warned(Series("x-{:05}-of-00008.tar", {2, 4, 5}), "x-0000[2-5]-of-00008.tar"),
               ElementsAre(HasSubstr("is missing: x-00003-of-00008.tar")));
-  // The first and the last one, too, if the pattern leaves the number open.
+  // The first and the last shard are named, too, if the pattern leaves the number open.
   EXPECT_THAT(Warned(Series("x-{:05}-of-00004.tar", {1, 2}), "x-*-of-00004.tar"),
               ElementsAre(HasSubstr("missing: x-00000-of-00004.tar, x-00003-of-00004.tar")));
   EXPECT_THAT(Warned(Series("x-{:05}-of-00004.tar", {1, 2, 3}), "x-0000{1..3}-of-00004.tar"), IsEmpty());

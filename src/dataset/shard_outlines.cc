@@ -22,7 +22,7 @@ constexpr uint64_t kColumnsBytes = 64 << 10;  // of the JSON in the head of an M
 
 }  // namespace
 
-// A shard, and what is read for it.
+// A shard, and the parts that are read for it.
 struct ShardOutlines::Outline {
   struct Part {
     ObjectInfo object;
@@ -102,7 +102,7 @@ std::shared_ptr<ShardOutlines::Outline> ShardOutlines::Begin(DataKind kind, cons
   return outline;
 }
 
-// False if there is no room for it.
+// Starts the reads. Returns false if there is no room for them.
 bool ShardOutlines::Start(const std::shared_ptr<Outline>& begun) {
   Outline& outline = *begun;
   uint64_t bytes = 0;
@@ -163,7 +163,7 @@ absl::Status ShardOutlines::Check(Outline& outline, bool classes) {
   const absl::Status status = fits();
   if (stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
   if (!waiting_.empty() && waiting_.front().get() == &outline) waiting_.pop_front();
-  // Only what the notes are counts: not the memory of this moment, nor a store that does not answer.
+  // Only the quality of the notes counts: not a lack of memory, nor a store that does not answer.
   if (status.ok()) ++used_;
   if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) ++refused_;
   return Annotate(status, outline.notes);

@@ -17,14 +17,14 @@
 
 namespace millrace {
 
-/// Shards whose samples are found by what other programs have noted of them, and by a few bytes of their own, in place
-/// of reading them:
+/// Finds the samples of shards from notes of other programs, and from a few bytes of the shards, without reading all of
+/// them:
 ///
 ///   tar  NAME.idx or NAME.tar.idx of DALI's wds2idx beside NAME.tar (shard/tar_outline.h)
 ///   MDS  the index.json beside it, and the head of the shard
 ///
 /// The reads of some shards are in flight at a time. Their memory comes out of the budget, of which it is a sixteenth
-/// at most, but for one shard. Blocking; not thread-safe; the place, the budget and the listing must outlive it.
+/// at most, except for one shard. Blocking; not thread-safe; the place, the budget and the listing must outlive it.
 class ShardOutlines {
  public:
   ShardOutlines(const DatasetPlace& data, MemoryBudget& memory, const ObjectSource& listing, std::stop_token stop);
@@ -32,16 +32,17 @@ class ShardOutlines {
 
   struct Outline;
 
-  /// Begins with a shard, if something is noted of it and reading the shard would take four times the bytes. Null
-  /// otherwise, and after several shards that were refused, as long as none was not. Shards are taken in order of keys.
+  /// Begins with a shard, if there is a note on it and reading the shard would take four times the bytes. Null
+  /// otherwise. It also returns null if several shards were refused and none was accepted. Shards are taken in order of
+  /// keys.
   std::shared_ptr<Outline> Begin(DataKind kind, const IndexedObject& shard);
 
-  /// Waits for the reads of a shard that was begun, and looks whether what is noted fits it. If it does not, or if
-  /// `classes` are wanted and only reading the shard tells them, the error says why: the shard is to be read. Cancelled
-  /// is that of the stop. Shards are asked for in the order in which they were begun.
+  /// Waits for the reads of a shard that was begun, and checks whether the note fits it. If it does not, the error says
+  /// why: the shard must be read. The same applies if `classes` are wanted and only reading the shard tells them.
+  /// Cancelled means that the stop was requested. Shards are asked for in the order in which they were begun.
   absl::Status Check(Outline& outline, bool classes);
 
-  /// After Check: the samples, as a scanner of the shard finds them, but without CRCs and labels.
+  /// Calls `each`, after Check, with the samples as a scanner of the shard finds them, but without CRCs and labels.
   absl::Status Samples(const Outline& outline, ShardSink each) const;
 
  private:

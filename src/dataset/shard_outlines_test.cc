@@ -26,7 +26,7 @@ using testing::WdsIndexOf;
 
 constexpr uint64_t kMemory = 64 << 20;
 
-/// A tar shard with samples of a `bin` of 20 kB and more and, if it is to have classes, a `cls`.
+/// Returns a tar shard with samples of a `bin` of 20 kB and more and, with `classes`, a `cls`.
 std::string TarShard(int first, int samples, bool classes = false) {
   std::string shard;
   for (int i = first; i < first + samples; ++i) {
@@ -38,7 +38,7 @@ std::string TarShard(int first, int samples, bool classes = false) {
   return shard + End();
 }
 
-/// All that an index says of its samples, but for CRCs and labels.
+/// Returns all facts in an index about its samples, except for CRCs and labels.
 std::vector<std::string> TextsOf(const Index& index) {
   std::vector<std::string> texts = {fmt::format("{:016x} {}", index.fingerprint(), index.objects())};
   IndexedSample sample;
@@ -59,7 +59,7 @@ class ShardOutlinesTest : public ::testing::Test {
     bytes_[name] = bytes;
   }
 
-  /// The index, or a text that begins with "error".
+  /// Returns the index, or a text that begins with "error".
   std::string Build(bool outlines, uint64_t memory = kMemory) {
     Runtime runtime(RuntimeOptions{.io_threads = 1, .cpu_threads = 1, .memory_bytes = memory});
     const Location data{.store = &store_, .prefix = "set"};
@@ -94,7 +94,7 @@ class ShardOutlinesTest : public ::testing::Test {
     EXPECT_EQ((*other)->samples_without_crc(), (*other)->size());
   }
 
-  /// Builds with what is noted, and expects what reading gives.
+  /// Builds with the notes, and expects the same as without them.
   void ExpectRead(const std::string& what) {
     const std::string read = Build(false);
     EXPECT_TRUE(Build(true) == read) << what;
@@ -296,7 +296,7 @@ class OutlinedReads : public testing::DataPlace, public ::testing::Test {
  protected:
   OutlinedReads() : DataPlace("mem") {}
 
-  /// A sample as the loader reads it.
+  /// Returns a sample as the loader reads it.
   absl::StatusOr<std::string> ReadOne(const Dataset& dataset, uint64_t number) {
     IndexedSample sample;
     EXPECT_TRUE(dataset.index().Lookup(number, &sample).ok());
@@ -321,7 +321,7 @@ TEST_F(OutlinedReads, HeadersAreVerifiedAsSamplesAreRead) {
   const std::unique_ptr<Dataset> read = *OpenAt("set");
   EXPECT_EQ(read->index().samples_without_crc(), 0U);
 
-  // The index is that of a shard with other files in the middle, of the same sizes: none of its ends tells.
+  // The index is that of a shard with other files in the middle, of the same sizes: neither end shows it.
   std::string other = shard;
   const std::vector<TarMember> members = *testing::ReadMembers(shard);
   const auto rename = [&](const std::string& from, const std::string& to) {

@@ -19,7 +19,7 @@ struct SkippedObject {
   std::string_view why;  // "its name begins with a dot", "a document", ...
 };
 
-/// The objects that indexing has passed over: all are counted, and the first kMaxNamed are named. Not thread-safe.
+/// Counts the objects that indexing has passed over, and names the first kMaxNamed of them. Not thread-safe.
 class SkippedObjects {
  public:
   static constexpr size_t kMaxNamed = 100'000;
@@ -36,7 +36,7 @@ class SkippedObjects {
     uint64_t count = 0;              // of those that are named
     std::vector<std::string> first;  // names, at most the number asked for
   };
-  /// Those that are named, by reason, in the order of the first of each.
+  /// Returns the named objects, by reason, in the order of the first of each.
   std::vector<Group> Grouped(size_t most_names) const;
 
  private:
@@ -45,13 +45,12 @@ class SkippedObjects {
 };
 
 /// Adds the entries of a folder that are no objects (pipes, links that lead nowhere). Buckets and memory have no such
-/// entries.
-/// Blocking; Cancelled soon after a stop is requested.
+/// entries. Blocking; Cancelled soon after a stop is requested.
 absl::Status AddOtherFiles(const DatasetPlace& data, const std::stop_token& stop, SkippedObjects* skipped);
 
-/// The objects that an index of the data set passes over if it is built now. A manifest lists its samples, so it has no
-/// such objects.
-/// Lists the whole data set. Blocking; errors are those of listing, and Cancelled soon after a stop is requested.
+/// Returns the objects that an index of the data set passes over if it is built now. A manifest lists its samples, so
+/// it has no such objects. Lists the whole data set. Blocking; errors are those of listing, and Cancelled soon after a
+/// stop is requested.
 absl::StatusOr<SkippedObjects> ListSkipped(const Dataset& dataset, const std::stop_token& stop = {});
 
 }  // namespace millrace

@@ -30,7 +30,7 @@ class SkippedObjectsTest : public ::testing::TestWithParam<std::string>, protect
     return names;
   }
 
-  // The names that are reported while the index is built, and later.
+  // Returns the names that are reported while the index is built, and later.
   std::vector<std::string> SkippedOf(const std::string& name) {
     const auto dataset = OpenAt(name);
     if (!dataset.ok()) return {dataset.status().ToString()};

@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Index>> StagedDataset::IndexOfSome(const DatasetP
   if (options_.share.parts > 1) RETURN_IF_ERROR(BuildMissingShards(runtime_, stores_, data, options_, only));
   IndexParts parts(stores_, data, options_.cache_folder, options_.stop, HomeOf(options_.index));
   IndexPlaces indexes(runtime_, stores_, data, options_.cache_folder, options_.stop, HomeOf(options_.index));
-  // The parts first: if another process removes them now, the index has all that they had.
+  // The parts are read first: if another process removes them now, the index has everything that they had.
   ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Index>> kept, parts.Find());
   ASSIGN_OR_RETURN(const std::unique_ptr<Index> older, indexes.FindReusable());
   BuildOptions build{.progress = options_.progress,

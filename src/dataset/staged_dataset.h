@@ -16,18 +16,19 @@
 
 namespace millrace {
 
-/// A data set of shards that is listed, and whose index need not exist. Some of its shards can be opened at a time; an
-/// index of them is made then. Shards that neither the index of the data set nor a part of one (index_parts.h) has are
-/// read for it, and what was read is kept as a part. So the index of the data set needs no shard to be read once all
-/// of them have been opened. All functions are blocking and not thread-safe; the Stores must outlive it.
+/// A data set of shards that is listed, and whose index need not exist. For example, training begins with 10 of 1,000
+/// shards, while the others are not indexed. Some of its shards can be opened at a time; an index of them is made then.
+/// Shards are read for it only if they are neither in the index of the data set nor in a part of one (index_parts.h).
+/// The result of reading is kept as a part. So the index of the data set needs no shard to be read once all of them
+/// have been opened. All functions are blocking and not thread-safe; the Stores must outlive it.
 class StagedDataset {
  public:
-  /// The end of messages about what is not staged.
+  /// The end of messages about data sets that are not staged.
   static constexpr std::string_view kRemedy = "use --start indexed (in Python start=\"indexed\")";
 
   /// Lists the shards. The options that count are skip_bad, part_bytes, index, share, progress, cache_folder and stop.
-  /// Errors are those of SampleObjects; InvalidArgument if there are others than shards, or a manifest lists them: what
-  /// it is cannot be staged.
+  /// Errors are those of SampleObjects. InvalidArgument if there are objects other than shards, or if a manifest lists
+  /// them; the message says why the data set cannot be staged.
   static absl::StatusOr<std::unique_ptr<StagedDataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                              const OpenOptions& options = {});
 
@@ -37,29 +38,30 @@ class StagedDataset {
   uint64_t total_bytes() const { return total_bytes_; }
   uint64_t listing_fingerprint() const { return fingerprint_; }
   Stages StagesOf(uint64_t seed) const;
-  /// The bytes of these shards, by their places in shards().
+  /// Returns the bytes of these shards, by their places in shards().
   uint64_t BytesOf(const std::vector<uint64_t>& places) const;
 
-  /// The same data set, as it was listed, for another thread.
+  /// Returns the same data set, as it was listed, for another thread.
   std::unique_ptr<StagedDataset> Again() const;
-  /// From now on, another token stops the work here, and progress is reported otherwise, or not at all.
+  /// Continues with another token that stops the work here. Progress is reported to `progress`, or not at all.
   void Continue(std::stop_token stop, ProgressFn progress = nullptr);
   /// The token that stops the work here now.
   const std::stop_token& stop() const { return options_.stop; }
 
-  /// From now on, shards are read to index them through `store`, which is one around store(). Null: from store().
+  /// Sets the store through which shards are read to index them; it is one around store(). If null, they are read from
+  /// store().
   void ReadThrough(std::shared_ptr<ObjectStore> store) { through_ = std::move(store); }
 
-  /// A data set of these shards, by their places in shards(), ascending. FailedPrecondition if one of them is not the
-  /// one that was listed. Other errors are those of BuildIndex. The data set reads from store().
+  /// Opens a data set of these shards, by their places in shards(), ascending. FailedPrecondition if one of them is not
+  /// the one that was listed. Other errors are those of BuildIndex. The data set reads from store().
   absl::StatusOr<std::unique_ptr<Dataset>> OpenSome(const std::vector<uint64_t>& places);
-  /// All of it, with its index, which is built if there is none. FailedPrecondition if its shards are not those that
-  /// were listed. Other errors are those of Dataset::Open.
+  /// Opens all of it, with its index, which is built if there is none. FailedPrecondition if its shards are not those
+  /// that were listed. Other errors are those of Dataset::Open.
   absl::StatusOr<std::unique_ptr<Dataset>> OpenAll();
 
   /// False after a part of the index could not be kept. OpenAll reads its shards again.
   bool keeps_parts() const { return keeps_parts_; }
-  /// Shards that OpenSome has read, so far, to index them.
+  /// The number of shards that OpenSome has read so far to index them.
   uint64_t indexed_shards() const { return indexed_shards_; }
 
  private:

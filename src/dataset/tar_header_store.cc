@@ -22,7 +22,7 @@ constexpr uint64_t kBits = 64;
 
 // One GET, and one of the headers in front of it if they are not known.
 struct TarHeaderStore::Read : std::enable_shared_from_this<TarHeaderStore::Read> {
-  // A file of a sample, and what lies in front of it.
+  // A file of a sample, and the bytes in front of it.
   struct Expected {
     std::string key;
     std::string field;
@@ -80,7 +80,8 @@ struct TarHeaderStore::Read : std::enable_shared_from_this<TarHeaderStore::Read>
     done(std::move(result));
   }
 
-  // With a code, so that nobody takes it for an object that has changed since.
+  // Returns the error of a file that is not there. It has a code, so that it is not taken for an object that has
+  // changed since.
   absl::Status Mismatch(const Expected& file) const {
     absl::Status mismatch = absl::FailedPreconditionError(fmt::format(
         "{}: the file of the sample '{}' that another program has noted at offset {}, with the field '{}' of {} bytes, "
@@ -117,7 +118,7 @@ TarHeaderStore::TarHeaderStore(ObjectStore& below, const DatasetPlace& data, con
       command_(fmt::format("millrace index --full {}", data.UriInShell())),
       index_(index),
       known_((index.size() + kBits - 1) / kBits) {
-  // A cache may hold bytes that nobody held against this index.
+  // A cache may hold bytes that were not compared with this index.
   traits_.identity += fmt::format("#{:016x}", index.fingerprint());
 }
 
@@ -129,7 +130,7 @@ void TarHeaderStore::Learn(uint64_t sample) {
   known_[sample / kBits].fetch_or(uint64_t{1} << (sample % kBits), std::memory_order_relaxed);
 }
 
-// The first that lies in that object and does not end before the offset, or lies in a later object.
+// Returns the first sample that lies in that object and does not end before the offset, or lies in a later object.
 absl::StatusOr<uint64_t> TarHeaderStore::FirstSample(uint32_t object, uint64_t offset) const {
   IndexedSample entry;
   uint64_t first = 0;
@@ -145,7 +146,7 @@ absl::StatusOr<uint64_t> TarHeaderStore::FirstSample(uint32_t object, uint64_t o
   return first;
 }
 
-// Adds what must be verified of a sample. `*end` is that of the file before.
+// Adds the headers of a sample that must be verified. `*end` is that of the file before.
 void TarHeaderStore::AddFiles(uint64_t sample, const IndexedSample& entry, uint64_t* end, Read* read) const {
   const ByteRange range = read->options.range;
   std::vector<IndexedField> fields = entry.fields;  // as they lie
@@ -157,7 +158,7 @@ void TarHeaderStore::AddFiles(uint64_t sample, const IndexedSample& entry, uint6
     const uint64_t begin = entry.span.offset + field.offset;
     const uint64_t gap = TarPadded(*end);
     *end = begin + field.length;
-    // The header of an empty file at the very end lies within the range.
+    // The header of an empty file at the end lies within the range.
     const bool behind = begin > range.end() || (begin == range.end() && field.length > 0);
     if (entry.crc32c || *end < range.offset || behind) continue;
     Read::Expected file{.key = entry.key,

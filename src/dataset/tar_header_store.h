@@ -16,14 +16,14 @@ namespace millrace {
 /// The store of tar shards that were not read when they were indexed (shard_outlines.h). It verifies, when a sample is
 /// read, that its files begin where the index says: their headers lie in front of them, and have their names and sizes.
 /// The headers in front of the first sample of a read are fetched with it, once while the store lives. If something
-/// does not fit, all is read once more, and then the read fails with FailedPrecondition. Samples that have a CRC, and
-/// all other objects, are read as by the store below.
+/// does not fit, all is read a second time, and then the read fails with FailedPrecondition. Samples that have a CRC,
+/// and all other objects, are read as by the store below.
 class TarHeaderStore final : public StoreAround {
  public:
-  /// True if an index needs it.
+  /// Returns true if an index needs it.
   static bool IsFor(const Index& index);
 
-  /// All of these must outlive it and its reads. `index` has no file of labels.
+  /// All arguments must outlive it and its reads. `index` has no file of labels.
   TarHeaderStore(ObjectStore& below, const DatasetPlace& data, const Index& index);
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;

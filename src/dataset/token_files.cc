@@ -86,7 +86,7 @@ absl::StatusOr<TokenSequences> TokenFiles::ReadIdx(const ObjectInfo& idx, absl::
       parser.emplace(idx.size);
       parsed = absl::OkStatus();
     }
-    // What was damaged on the way makes no sense: the checksum tells, at the end.
+    // Bytes that were damaged on the way cannot be parsed; the checksum tells at the end.
     if (parsed.ok()) parsed = parser->Feed(piece.bytes);
     return absl::OkStatus();
   }));
@@ -112,8 +112,8 @@ absl::StatusOr<std::optional<TokenArrays>> TokenArraysOf(const Index& index) {
   const std::optional<NumberType> type = ParseNumberType(sample.fields.front().encoding.substr(0, 2));
   const uint64_t length = type ? index.max_span_bytes() / type->size : 0;
   if (length == 0) return absl::DataLossError("damaged index (its tokens); build it again with `millrace index URI`");
-  // All samples but the last ones of arrays are of one length. Where all arrays are shorter than it was, any that is no
-  // shorter than they will do.
+  // All samples except the last ones of arrays have one length. If all arrays are shorter than it was, any length that
+  // is no shorter than they are gives the same samples.
   return TokenArrays{.length = length, .type = type};
 }
 

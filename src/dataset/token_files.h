@@ -16,25 +16,26 @@
 
 namespace millrace {
 
-/// The scanners of the objects of a token data set. Of pairs, both objects are in the index: the .bin with the samples
-/// and the .idx, which has none, so that a data set is not the one that was indexed when either has changed. Blocking;
-/// not thread-safe; the data and the budget must outlive it.
+/// Makes the scanners of the objects of a token data set. Both objects of a pair are in the index: the .bin with the
+/// samples, and the .idx, which does not have samples. So the data set does not match its index if either has changed.
+/// Blocking; not thread-safe; the data and the budget must outlive it.
 class TokenFiles {
  public:
-  /// `arrays` where plain arrays are to be cut, else the objects are pairs.
+  /// Takes `arrays` if plain arrays are to be cut; else the objects are pairs.
   TokenFiles(const Location& data, MemoryBudget& memory, const std::optional<TokenArrays>& arrays, std::stop_token stop)
       : data_(data), memory_(memory), stop_(std::move(stop)), arrays_(arrays) {}
 
-  /// For the next object, in the order of keys: reads the .idx of a .bin, all of it. The scanner of the object before
-  /// is gone by then; this object outlives the scanners. Null for an .idx, whose bytes are not asked for again.
+  /// Returns the scanner of the next object, in the order of keys; for a .bin it reads the whole .idx first. The
+  /// scanner of the object before is gone by then; this object outlives the scanners. Null for an .idx, whose bytes are
+  /// not asked for again. Also null for the .bin of a damaged pair; `*damage` is then DataLoss or InvalidArgument for
+  /// the contents of the .idx, or DataLoss if it does not fit the size of the .bin.
+  ///
   /// Errors do not name the object, which the caller does: InvalidArgument (one of a pair is missing, an array whose
-  /// type is not known), FailedPrecondition when an .idx was replaced meanwhile, ResourceExhausted. Null, too, for the
-  /// .bin of a damaged pair, and `*damage` says what is wrong: DataLoss and InvalidArgument of what is in the .idx,
-  /// DataLoss when it does not fit the size of the .bin.
+  /// type is not known), FailedPrecondition if an .idx was replaced meanwhile, ResourceExhausted.
   absl::StatusOr<std::unique_ptr<ShardScanner>> ScannerFor(const IndexedObject& object, absl::Status* damage);
 
-  /// In place of ScannerFor, for an array whose samples are known already, and are of that type. InvalidArgument when
-  /// arrays before it are of another one.
+  /// Takes the place of ScannerFor for an array whose samples are known already, and are of that type. InvalidArgument
+  /// if arrays before it are of another type.
   absl::Status TakeKnown(NumberType type);
 
  private:
@@ -51,9 +52,9 @@ class TokenFiles {
   Reservation sequences_memory_;             // of the scanner that was made last
 };
 
-/// How the plain arrays of an indexed data set were cut, for building its index again; nullopt for data sets of another
-/// kind and for pairs. The same arrays, cut by what this says, give the same samples; but where each of them is but one
-/// sample, the length is that of the longest, and may have been asked to be more.
+/// Returns how the plain arrays of an indexed data set were cut, for building its index again; nullopt for pairs and
+/// for data sets of another kind. The same arrays, cut by the result, give the same samples. If each array is only one
+/// sample, the length is that of the longest; the length that was asked for may have been greater.
 absl::StatusOr<std::optional<TokenArrays>> TokenArraysOf(const Index& index);
 
 }  // namespace millrace

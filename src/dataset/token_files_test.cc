@@ -49,7 +49,8 @@ class TokenFilesTest : public ::testing::TestWithParam<std::string>, protected t
     const auto location = stores_.Open(Uri("set"));
     return *ReadAll(*location->store, location->Key(".millrace/index"), 1 << 20);
   }
-  // Brings the index up to date, and holds it against what a full build gives. Objects that were reused.
+  // Brings the index up to date, and compares it with that of a full build. Returns the number of objects that were
+  // reused.
   uint64_t Update(std::optional<TokenArrays> tokens = std::nullopt) {
     const auto updated = OpenAnew(tokens);
     EXPECT_TRUE(updated.ok()) << updated.status();
@@ -70,7 +71,7 @@ class TokenFilesTest : public ::testing::TestWithParam<std::string>, protected t
     return Dataset::Open(runtime_, stores_, Uri("set"), options);
   }
 
-  // The kind, and each sample's key, bytes and encoding; or the error.
+  // Returns the kind, and each sample's key, bytes and encoding; or the error.
   std::vector<std::string> Describe(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset) {
     if (!dataset.ok()) return {dataset.status().ToString()};
     const Index& index = (*dataset)->index();
@@ -281,7 +282,7 @@ TEST_P(TokenFilesTest, PairsAreReusedWhereBothAreAsTheyWere) {
   ExpectRefused(OpenAnew(), absl::StatusCode::kInvalidArgument, {"set/a.bin: there is no", "set/a.idx' beside it"});
 }
 
-// So many names lie between those of a pair that its .idx is not seen in time.
+// So many names lie between those of a pair that its .idx is not among the objects ahead.
 TEST_P(TokenFilesTest, PairsFarApartAreReadAgain) {
   PutPair("a", {1, 2}, "xyz");
   for (int i = 0; i < 20; ++i) PutPair(fmt::format("a.c{:02}", i), {1}, "x");
@@ -303,7 +304,7 @@ TEST_P(TokenFilesTest, ArraysAreReusedThatWereCutAlike) {
   EXPECT_EQ(Update(pairs_of_two), 2);
   EXPECT_EQ(Update(*ParseTokenArrays("3:uint16")), 0);
   EXPECT_EQ(Update(*ParseTokenArrays("3:uint16")), 3);
-  // As raw objects they are others.
+  // The same files are other samples if they are raw objects.
   EXPECT_EQ(Update(), 0);
   EXPECT_EQ(Update(), 3);
   EXPECT_EQ(Update(pairs_of_two), 0);
@@ -316,10 +317,10 @@ TEST_P(TokenFilesTest, TheTypeOfReusedArraysIsThatOfAll) {
   ExpectRefused(OpenAnew(TokenArrays{.length = 2}), absl::StatusCode::kInvalidArgument,
                 {"set/b.npy: its numbers are uint16", "is uint8"});
   Delete("a.npy");
-  // A type that the first array tells is that of those without heads.
+  // The type of the first array is also that of arrays without heads.
   Put("c.bin", "gghhii");
   EXPECT_EQ(Update(TokenArrays{.length = 2}), 1);
-  // Those are read each time, as the type may come to be another.
+  // Arrays without heads are read each time, as the type may come to be another.
   EXPECT_EQ(Update(TokenArrays{.length = 2}), 1);
   Delete("b.npy");
   ExpectRefused(OpenAnew(TokenArrays{.length = 2}), absl::StatusCode::kInvalidArgument,
@@ -369,7 +370,7 @@ TEST_P(TokenFilesTest, DamagedArraysLoseWhatFollows) {
                 {"set/a.bin: an array without head does not say the type"});
 }
 
-// Two arrays, so that all ETags are others in the copy.
+// There are two arrays, so that all ETags are different in the copy.
 TEST_P(TokenFilesTest, ACopiedDataSetIsIndexedAsItWas) {
   Put("a.bin", "aabbcc");
   Put("b.bin", "dd");

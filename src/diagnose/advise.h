@@ -21,9 +21,9 @@
 
 namespace millrace {
 
-/// File mode is taken to download so many objects at a time, where it was not tried.
+/// File mode is taken to download so many objects at a time, if it was not tried.
 inline constexpr int kDownloadsAtOnce = 16;
-/// The most requests that a loader has in flight.
+/// A loader has at most this many requests in flight.
 inline constexpr int kStreamsAtOnce = 256;
 
 struct AdviseSettings {
@@ -40,7 +40,7 @@ struct AdviseSettings {
   std::function<void(const std::string& what)> on_phase;  // may be empty
 };
 
-/// The data set as it was found.
+/// Describes the data set as it was found.
 struct DataFacts {
   std::string uri;
   DataKind kind = DataKind::kRawObjects;
@@ -53,7 +53,7 @@ struct DataFacts {
   double compressed_share = 1;  // what zstd leaves of some of the bytes
 };
 
-/// The store as it was measured.
+/// Describes the store as it was measured.
 struct StoreFacts {
   double first_byte_seconds = 0;
   double one_bytes_per_second = 0;  // of one connection, behind the first byte
@@ -63,7 +63,7 @@ struct StoreFacts {
   ListRate list;
 };
 
-/// The CPUs that a model's step needs.
+/// States the CPUs that a model's step needs.
 struct AcceleratorFacts {
   int accelerators = 1;
   double vcpus_each = 0;
@@ -92,7 +92,7 @@ struct Advice {
 /// Dataset::Open and of reading; Cancelled soon after a stop is requested.
 absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& settings);
 
-/// The recommendation, in words that programs read, too.
+/// Is the recommendation, in words that programs read, too.
 struct Recommendation {
   std::string mode;                        // of the prediction that the answer chooses (advise_answer.h)
   std::string source;                      // of AWS's decision flow, without Millrace
@@ -107,10 +107,11 @@ Recommendation RecommendedBy(const Advice& advice);
 /// has. Packing is paid once for many trainings. Data in a folder are read as they are. Pure.
 std::vector<CostPrediction> ComparableOf(const std::vector<CostPrediction>& all, const CostInputs& inputs);
 
-/// The predictions that make sense for these data. Pure.
+/// Returns the predictions that make sense for these data. Pure.
 std::vector<CostPrediction> PredictAll(const CostInputs& inputs, const PriceList& prices);
 
-/// Readers that wait for each file or part, for the rate of many requests; 0: the store was not measured. Pure.
+/// Returns how many readers that wait for each file or part reach the rate of many requests; 0: the store was not
+/// measured. Pure.
 uint64_t ReadersForRate(const CostInputs& inputs);
 
 /// Sums up the predictions in sentences. Pure.

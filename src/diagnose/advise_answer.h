@@ -6,7 +6,8 @@
 
 #include "diagnose/advise.h"
 
-/// The answer of `millrace advise`, for readers who pay for a training and do not read its arithmetic. Pure.
+/// This header has the answer of `millrace advise`, for readers who pay for a training and do not read its arithmetic.
+/// Pure.
 
 namespace millrace {
 
@@ -25,12 +26,12 @@ struct AdviceAnswer {
 /// `predictions` have some that can be compared.
 AdviceAnswer AnswerOf(const std::vector<CostPrediction>& predictions, const CostInputs& inputs);
 
-/// Five lines: what to do, its price, its time, the alternatives, and the limit.
+/// Returns five lines: what to do, its price, its time, the alternatives, and the limit.
 std::vector<std::string> AnswerLines(const Advice& advice, const AdviseSettings& settings);
 
-/// "0.31 s", "12 min 5 s", "3 h 12 min", "2 d 4 h".
+/// Returns "0.31 s", "12 min 5 s", "3 h 12 min", "2 d 4 h".
 std::string TimeText(double seconds);
-/// The same without digits that a decision does not need: "less than a second", "3.1 s", "31 s".
+/// Does the same without digits that a decision does not need: "less than a second", "3.1 s", "31 s".
 std::string RoundTimeText(double seconds);
 
 }  // namespace millrace

@@ -37,7 +37,7 @@ struct BenchSettings {
   DamagedSamples* damaged = nullptr;           // gets those of all batches; outlives the measurement; may be null
 };
 
-/// One repeat: a stretch of a running pipeline, from one batch to another.
+/// Is one repeat: a stretch of a running pipeline, from one batch to another.
 struct BenchWindow {
   static constexpr size_t kMaxBatchTimes = 1'000'000;
 
@@ -54,13 +54,13 @@ struct BenchWindow {
   uint64_t gpu_memory_bytes = 0;              // of these, in use at the most
 };
 
-/// The cost of opening a data set.
+/// Is the cost of opening a data set.
 struct BenchOpening {
   double seconds = 0;
   RequestCounts requests;
 };
 
-/// One setting on one data set.
+/// Is one setting on one data set.
 struct BenchPoint {
   int threads = 1;            // that decoded
   uint64_t samples = 0;       // of the data set
@@ -71,7 +71,7 @@ struct BenchPoint {
   uint64_t peak_rss_bytes = 0;
 };
 
-/// A summary of the repeats of a point.
+/// Is a summary of the repeats of a point.
 struct BenchSummary {
   Spread samples_per_second;
   Spread bytes_per_second;  // from the store
@@ -94,15 +94,15 @@ BenchSummary Summarize(const BenchPoint& point);
 /// Adds repeats of the same setting that were measured apart. `point` may be empty so far.
 void AddRepeats(BenchPoint repeats, BenchPoint* point);
 
-/// The requests of one epoch of `point`, extrapolated from its repeats; without those of opening.
+/// Returns the requests of one epoch of `point`, extrapolated from its repeats; without those of opening.
 RequestCounts EpochRequests(const BenchPoint& point);
 
-/// The largest rate at which batches come if the consumer does nothing with them. The epochs of the data set follow one
-/// another without end, so that filling and draining the pipeline is not measured. Blocking. Errors are those of
-/// Dataset::Open and Loader; Cancelled soon after a stop is requested.
+/// Measures the largest rate at which batches come if the consumer does nothing with them. The epochs of the data set
+/// follow one another without end, so that filling and draining the pipeline is not measured. Blocking. Errors are
+/// those of Dataset::Open and Loader; Cancelled soon after a stop is requested.
 absl::StatusOr<BenchPoint> MeasureRate(const std::string& uri, const BenchSettings& settings);
 
-/// The time from nothing to the first batch: threads and connections are made, the data set is opened with an index
+/// Is the time from nothing to the first batch: threads and connections are made, the data set is opened with an index
 /// that exists, and the loader begins.
 struct FirstBatchPoint {
   uint64_t samples = 0;  // of the data set
@@ -114,7 +114,7 @@ struct FirstBatchPoint {
 /// Opens it once more than settings.windows says, and does not count the first time. Errors as above.
 absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const BenchSettings& settings);
 
-/// One epoch of several.
+/// Is one epoch of several.
 struct EpochCost {
   double seconds = 0;
   double cpu_seconds = 0;
@@ -127,7 +127,7 @@ struct EpochCost {
 absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, const BenchSettings& settings,
                                                      uint64_t epochs, const std::string& disk_cache);
 
-/// The cost of continuing in the middle of an epoch, beside the cost of beginning it.
+/// Is the cost of continuing in the middle of an epoch, beside the cost of beginning it.
 struct ResumePoint {
   uint64_t samples = 0;          // of an epoch
   Position position;             // of the middle
@@ -141,8 +141,8 @@ struct ResumePoint {
 /// above.
 absl::StatusOr<ResumePoint> MeasureResume(const std::string& uri, const BenchSettings& settings);
 
-/// One epoch from nothing to its end, with its digest, which says whether all samples came, and as they are stored.
-/// Errors as above.
+/// Measures one epoch from nothing to its end, with its digest, which says whether all samples came, and as they are
+/// stored. Errors as above.
 absl::StatusOr<EpochCost> MeasureEpoch(const std::string& uri, const BenchSettings& settings);
 
 }  // namespace millrace

@@ -7,11 +7,11 @@
 #include "base/status.h"
 #include "diagnose/spread.h"
 
-/// Holds two reports of `millrace bench --json` against each other. Pure.
+/// Compares two reports of `millrace bench --json`. Pure.
 
 namespace millrace {
 
-/// One measure of one setting that both reports have.
+/// Is one measure of one setting that both reports have.
 struct ComparedMeasure {
   enum class Verdict { kSame, kBetter, kWorse };  // of the second; kSame: the repeats of the two overlap
 
@@ -30,8 +30,8 @@ struct BenchComparison {
   std::vector<std::string> differences;
 };
 
-/// InvalidArgument if one is not a report, or of another format, or if they have no setting in common; the message
-/// calls them `first_name` and `second_name`.
+/// Returns InvalidArgument if one is not a report, or of another format, or if they have no setting in common; the
+/// message calls them `first_name` and `second_name`.
 absl::StatusOr<BenchComparison> CompareBench(std::string_view first_json, std::string_view first_name,
                                              std::string_view second_json, std::string_view second_name);
 

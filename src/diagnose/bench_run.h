@@ -11,19 +11,19 @@
 #include "net/runtime.h"
 #include "pipeline/loader.h"
 
-/// Code that the measurements of `bench.h` share.
+/// The measurements of `bench.h` share this code.
 
 namespace millrace {
 
 using BenchClock = std::chrono::steady_clock;
 
-/// The longest wait of a stop.
+/// A stop waits at most this long.
 inline constexpr std::chrono::milliseconds kBenchSlice{50};
 
 /// Returns the options of `settings`, for a stream that has no end and whose batches are full.
 LoaderOptions EndlessOptions(const BenchSettings& settings);
 
-/// A runtime, stores and an open data set.
+/// Has a runtime, stores and an open data set.
 class BenchSet {
  public:
   static absl::StatusOr<std::unique_ptr<BenchSet>> Open(const std::string& uri, const BenchSettings& settings);
@@ -31,7 +31,7 @@ class BenchSet {
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const LoaderOptions& options);
   const Dataset& dataset() const { return *dataset_; }
   const BenchOpening& opening() const { return opening_; }
-  /// The requests to its store, so far.
+  /// Returns the requests to its store, so far.
   RequestCounts requests() const { return RequestCounts::Of(dataset_->store().counters()); }
   int threads() { return runtime_.cpu().threads(); }
 
@@ -44,8 +44,8 @@ class BenchSet {
   std::unique_ptr<Dataset> dataset_;
 };
 
-/// The next batch of a stream that has no end. Adds its damaged samples to settings.damaged. Cancelled soon after a
-/// stop is requested.
+/// Returns the next batch of a stream that has no end. Adds its damaged samples to settings.damaged. Cancelled soon
+/// after a stop is requested.
 absl::StatusOr<Batch> NextBatch(Loader& loader, const BenchSettings& settings);
 
 /// Measures the costs of epochs, one after another. It begins when it is made, which is before the loader is made: a

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// One line of arithmetic.
+/// Is one line of arithmetic.
 struct Derivation {
   std::string name;     // "download"
   std::string formula;  // "bytes / rate"
@@ -95,27 +95,27 @@ struct CostPrediction {
 CostPrediction PredictFile(const CostInputs& in, const PriceList& prices);
 /// Lists all objects, then reads each file when the training opens it, one after the other in each worker.
 CostPrediction PredictFastFile(const CostInputs& in, const PriceList& prices);
-/// `millrace mount` or another one with a cache: FastFile mode in the first epoch, the local disk in later ones.
+/// Uses `millrace mount` or another one with a cache: FastFile mode in the first epoch, the local disk in later ones.
 CostPrediction PredictMountWithCache(const CostInputs& in, const PriceList& prices);
 /// Copies the data to EFS unless they are there, then reads them from it. Only if the price list has EFS.
 CostPrediction PredictEfs(const CostInputs& in, const PriceList& prices);
-/// A file system of Lustre that imports the bucket's names and fetches files when they are read.
+/// Uses a file system of Lustre that imports the bucket's names and fetches files when they are read.
 CostPrediction PredictFsx(const CostInputs& in, const PriceList& prices);
 /// Millrace reads what its plan needs next, many requests ahead.
 CostPrediction PredictStreaming(const CostInputs& in, const PriceList& prices);
-/// The same after `millrace pack`, which is paid once: it reads all objects and writes shards of kPackedShardBytes. The
-/// rate of reading is that of the data as they are, which is a lower bound.
+/// Does the same after `millrace pack`, which is paid once: it reads all objects and writes shards of
+/// kPackedShardBytes. The rate of reading is that of the data as they are, which is a lower bound.
 CostPrediction PredictStreamingPacked(const CostInputs& in, const PriceList& prices);
-/// The same as PredictStreaming, and keeps what it has read on the local disk, which has room for it.
+/// Does the same as PredictStreaming, and keeps what it has read on the local disk, which has room for it.
 CostPrediction PredictStreamingWithCache(const CostInputs& in, const PriceList& prices);
 
-// The arithmetic itself.
+// The rest is the arithmetic itself.
 inline constexpr uint64_t kPackedShardBytes = 150'000'000;
 /// Millrace's default order reads this many bytes of a packed data set with one request.
 inline constexpr uint64_t kPackedExtentBytes = uint64_t{3} << 19;
 
 uint64_t ListPages(uint64_t objects);
-/// The time of the model for the steps of an epoch; 0 if it is not known.
+/// Returns the time of the model for the steps of an epoch; 0 if it is not known.
 double ModelSeconds(const CostInputs& in);
 double DownloadSeconds(double bytes, double files, double bytes_per_second, double files_per_second);
 double FsxBytesPerSecond(double bytes, const PriceList& prices);

@@ -10,11 +10,11 @@
 
 namespace millrace {
 
-/// The damaged samples that measurements have met, whose places other samples took. Each counts once, however often its
-/// turn comes.
+/// Counts the damaged samples that measurements have met, whose places other samples took. Each counts once, however
+/// often its turn comes.
 class DamagedSamples {
  public:
-  /// This many names are remembered; further samples are not counted.
+  /// It remembers this many names; further samples are not counted.
   static constexpr size_t kMost = 100'000;
 
   void Add(const std::vector<QuarantinedSample>& samples) {
@@ -25,7 +25,7 @@ class DamagedSamples {
   }
 
   size_t count() const { return names_.size(); }
-  /// The first one that came; absent if there is none.
+  /// Returns the first one that came; absent if there is none.
   const std::optional<QuarantinedSample>& first() const { return first_; }
 
  private:

@@ -45,7 +45,7 @@ inline constexpr double kPackedFileBytes = 150e6;
 
 SourceChoice ChooseSource(const SourceQuestion& question);
 
-/// Says if the accelerators of a machine have enough CPUs.
+/// Says whether the accelerators of a machine have enough CPUs.
 struct VcpuNeed {
   int needed = 0;
   int missing = 0;              // 0: there are enough
@@ -56,11 +56,11 @@ VcpuNeed NeedOfVcpus(double vcpus_per_accelerator, int accelerators, int vcpus);
 /// CloudWatch's CPUUtilization of a training job if all vCPUs are busy: 100 % for each.
 int MostCpuUtilization(int vcpus);
 
-/// The share that a cluster of CPU machines beside the accelerators saves: 1 - (price of both / price before) x (time /
-/// time before). Negative if it costs more.
+/// Returns the share that a cluster of CPU machines beside the accelerators saves: 1 - (price of both / price before) x
+/// (time / time before). Negative if it costs more.
 double SavingOf(double price_ratio, double time_ratio);
 
-/// The price of `steps` steps.
+/// Returns the price of `steps` steps.
 double DollarsOfSteps(double dollars_per_hour, double step_seconds, double steps);
 
 }  // namespace millrace

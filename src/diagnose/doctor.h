@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-/// One step on the way to the data.
+/// Is one step on the way to the data.
 struct HealthCheck {
   enum class Result { kOk, kFailed, kSkipped };
   std::string name;  // "dns"
@@ -41,7 +41,7 @@ class Doctor {
   /// the thread that calls the methods below.
   Doctor(std::string bucket, std::string key, std::function<void(const HealthCheck&)> on_check);
 
-  /// Settings, name, connection, TLS, clock, permissions.
+  /// Checks settings, name, connection, TLS, clock, permissions.
   void CheckAccess();
 
   /// Call it after CheckAccess. It writes a small object beside the key, and removes it.

@@ -11,7 +11,7 @@ namespace millrace {
 /// runs.
 class GpuMeter {
  public:
-  /// Null if there is no driver, or no GPU.
+  /// Returns null if there is no driver, or no GPU.
   static std::unique_ptr<GpuMeter> Open();
   ~GpuMeter();
   GpuMeter(const GpuMeter&) = delete;

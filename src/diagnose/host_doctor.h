@@ -38,11 +38,11 @@ class HostDoctor {
   absl::Status Examine(const std::stop_token& stop);
 
   const std::vector<HealthCheck>& checks() const { return checks_; }
-  /// Figures by name, with the unit: "memory_gbps".
+  /// Returns figures by name, with the unit: "memory_gbps".
   const std::map<std::string, double>& figures() const { return figures_; }
-  /// Nothing failed here, nor on another node.
+  /// Returns true if nothing failed here, nor on another node.
   bool healthy() const;
-  /// Another rank tells the findings.
+  /// Returns true if another rank reports the findings.
   bool silent() const { return silent_; }
 
  private:

@@ -4,11 +4,11 @@
 
 #include "diagnose/bench.h"
 
-/// The limit of a measured pipeline, in words. Pure.
+/// Names the limit of a measured pipeline, in words. Pure.
 
 namespace millrace {
 
-/// The resource of which more would make the pipeline faster.
+/// Names the resource of which more would make the pipeline faster.
 enum class LimitedBy : uint8_t {
   kCpu,         // CPUs that decode
   kThreads,     // threads that decode: there are CPUs without work

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// The machine of a measurement. Plain data.
+/// Describes the machine of a measurement. Plain data.
 struct MachineDescription {
   std::string cpu;  // "AMD EPYC 7B13"; "unknown" if the system does not tell
   int cpus = 1;     // that this process may use
@@ -19,8 +19,8 @@ struct MachineDescription {
 
 MachineDescription DescribeMachine();
 
-/// CPU-seconds that all programs of this machine have used so far, and that its host took from it; 0 if the system does
-/// not tell.
+/// Returns the CPU-seconds that all programs of this machine have used so far, and that its host took from it; 0 if the
+/// system does not tell.
 double MachineCpuSeconds();
 
 }  // namespace millrace

@@ -12,7 +12,7 @@
 #include "net/http_client.h"
 #include "net/runtime.h"
 
-/// The steps to a server one by one, each of them blocking, for a few seconds at most.
+/// These functions take the steps to a server one by one, each of them blocking, for a few seconds at most.
 
 namespace millrace {
 
@@ -22,13 +22,13 @@ struct SocketAddress {
   std::string text;  // "192.0.2.1"
 };
 
-/// The addresses of a name. NotFound with the resolver's reason.
+/// Returns the addresses of a name. NotFound with the resolver's reason.
 absl::StatusOr<std::vector<SocketAddress>> ResolveName(const HttpEndpoint& server);
 
 /// Connects to the first address that answers, and closes. The result says to which, and how long it took.
 absl::StatusOr<std::string> TryConnect(const std::vector<SocketAddress>& addresses);
 
-/// The answer of a server to a request without a signature: any answer shows that it works.
+/// Returns the answer of a server to a request without a signature: any answer shows that it works.
 struct ProbeAnswer {
   HttpErrorKind error = HttpErrorKind::kNone;
   std::string detail;  // of the error

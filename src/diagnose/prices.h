@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// A machine that can be rented.
+/// Describes a machine that can be rented.
 struct MachinePrice {
   std::string name;
   int vcpus = 1;
@@ -21,10 +21,11 @@ struct MachinePrice {
   std::string date;                             // as of which the price is known
 };
 
-/// "$1,234.50"; below a dollar with three decimals, "$0.108"; "<$0.001". The one format of amounts of money.
+/// Returns "$1,234.50"; below a dollar with three decimals, "$0.108"; "<$0.001". The one format of amounts of money.
 std::string DollarText(double dollars);
 
-/// Prices of requests, storage and machines, and the rates that their provider publishes, as of a date. Plain data.
+/// Has the prices of requests, storage and machines, and the rates that their provider publishes, as of a date. Plain
+/// data.
 struct PriceList {
   std::string date;  // "2022-12-01"
   std::string region;
@@ -53,19 +54,20 @@ struct PriceList {
 
   std::vector<MachinePrice> machines;
 
-  /// The price of these requests, with their retries, since retries are charged too.
+  /// Returns the price of these requests, with their retries, since retries are charged too.
   double DollarsOf(const RequestCounts& requests) const;
-  /// NotFound with the names that there are.
+  /// Returns NotFound with the names that there are.
   absl::StatusOr<MachinePrice> FindMachine(std::string_view name) const;
 };
 
-/// The list that is part of the program: prices.json of this folder.
+/// Returns the list that is part of the program: prices.json of this folder.
 const PriceList& BuiltInPrices();
 
-/// InvalidArgument if it is not JSON of that form, a number is missing, negative or not finite, or the date is missing.
+/// Returns InvalidArgument if it is not JSON of that form, a number is missing, negative or not finite, or the date is
+/// missing.
 absl::StatusOr<PriceList> ParsePrices(std::string_view json, std::string from);
 
-/// The list in a file; "" gives the built-in one. Blocking.
+/// Reads the list in a file; "" gives the built-in one. Blocking.
 absl::StatusOr<PriceList> ReadPrices(const std::string& path);
 
 }  // namespace millrace

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// A range of an object that may be read.
+/// Is a range of an object that may be read.
 struct ReadPlace {
   std::string key;  // the store's
   ByteRange range;
@@ -34,8 +34,8 @@ struct ReadRate {
 absl::StatusOr<ReadRate> MeasureReads(ObjectStore& store, const std::vector<ReadPlace>& places, int in_flight,
                                       double seconds, uint64_t max_reads, const std::stop_token& stop);
 
-/// The median of the times, in seconds, that reads of one byte take, one after the other; the first, which connects, is
-/// not counted. Errors as above.
+/// Returns the median of the times, in seconds, that reads of one byte take, one after the other; the first, which
+/// connects, is not counted. Errors as above.
 absl::StatusOr<double> MeasureFirstByte(ObjectStore& store, const std::vector<ReadPlace>& places,
                                         const std::stop_token& stop);
 

@@ -10,24 +10,24 @@
 #include "diagnose/bench.h"
 #include "diagnose/spread.h"
 
-/// Loaders of others over the same data: what they took beside Millrace, in processes of their own
+/// Loaders of others are measured over the same data: what they took beside Millrace, in processes of their own
 /// (rivals/, which is part of the program). That they did the same work is checked, not assumed.
 
 namespace millrace {
 
-/// The names of those that rivals/rival_loaders.py knows.
+/// Returns the names of those that rivals/rival_loaders.py knows.
 const std::vector<std::string>& RivalNames();
 
-/// The rival, and its data, that are measured.
+/// Names the rival, and its data, that are measured.
 struct RivalRequest {
   std::string name;
   std::string uri;  // of data in its own format; "": those that Millrace reads
 };
-/// "NAME[=URI]", with commas between several; "all": all that are not named beside it, too. InvalidArgument for other
-/// names, and for a name that comes twice.
+/// Parses "NAME[=URI]", with commas between several; "all": all that are not named beside it, too. InvalidArgument for
+/// other names, and for a name that comes twice.
 absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::string>& texts);
 
-/// The means of the pixels of decoded images.
+/// Holds the means of the pixels of decoded images.
 struct PixelMeans {
   uint64_t samples = 0;
   double mean = 0;           // of their means, 0 to 255
@@ -42,7 +42,7 @@ struct OwnImages {
 /// InvalidArgument if batches have no images of bytes. Other errors as MeasureRate.
 absl::StatusOr<OwnImages> MeasureOwnImages(const std::string& uri, const BenchSettings& settings, uint64_t most);
 
-/// Why these cannot be the same images, cropped at random by each; "" if they can.
+/// Returns why these cannot be the same images, cropped at random by each; "" if they can.
 std::string PixelsDiffer(const PixelMeans& ours, const PixelMeans& theirs);
 
 struct RivalPoint {
@@ -73,7 +73,7 @@ struct RivalRun {
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings);
 
-/// Epochs one after the other, each from its beginning.
+/// Has epochs one after the other, each from its beginning.
 struct RivalEpochs {
   std::string name;
   bool kept = false;  // what was read stayed on the local disk
@@ -87,7 +87,7 @@ struct RivalEpochs {
 absl::StatusOr<RivalEpochs> MeasureRivalEpochs(const RivalRequest& request, const RivalRun& run,
                                                const BenchSettings& settings, uint64_t epochs, bool keep);
 
-/// The last line that a rival has printed, as figures; InvalidArgument if it makes no sense.
+/// Parses the last line that a rival has printed, as figures; InvalidArgument if it makes no sense.
 absl::StatusOr<RivalPoint> ParseRivalAnswer(std::string_view line);
 
 }  // namespace millrace

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// The settings of S3 and the source of each, in words. Without secrets.
+/// Has the settings of S3 and the source of each, in words. There are no secrets.
 struct ExplainedSettings {
   absl::StatusOr<S3Config> config;
   std::string endpoint_from;     // "AWS_ENDPOINT_URL"; "" for AWS's own

@@ -22,7 +22,8 @@
 
 namespace millrace {
 
-/// CPU-seconds that a trainer takes for each byte of rows that it receives, as bench/service/run.py measures them.
+/// This is the number of CPU-seconds that a trainer takes for each byte of rows that it receives, as
+/// bench/service/run.py measures them.
 inline constexpr double kReceiveSecondsPerByte = 0.5e-9;
 /// No number of workers above it is considered.
 inline constexpr int kMaxAdvisedWorkers = 1024;
@@ -49,14 +50,14 @@ struct ServiceQuestion {
   std::optional<double> measured_after;   // a step with `workers` machines
 };
 
-/// The time of a step, and its cause.
+/// Has the time of a step, and its cause.
 struct StepTime {
   double seconds = 0;
   StepBound bound = StepBound::kAccelerator;
   double local_share = 1;  // of the samples, those that the training machine decodes
 };
 
-/// One kind of machine for workers.
+/// Describes one kind of machine for workers.
 struct ServicePlan {
   MachinePrice kind;
   int workers = 0;
@@ -83,11 +84,11 @@ struct ServiceAdvice {
   std::vector<std::string> sentences;
 };
 
-/// InvalidArgument if a number is missing: the times of a step that were measured, or the time of the model and the CPU
-/// of a sample.
+/// Returns InvalidArgument if a number is missing: the times of a step that were measured, or the time of the model and
+/// the CPU of a sample.
 absl::StatusOr<ServiceAdvice> AdviseService(const ServiceQuestion& question);
 
-/// A step with so many workers of a kind, by the model.
+/// Returns a step with so many workers of a kind, by the model.
 StepTime StepWith(const ServiceQuestion& question, int workers, const MachinePrice& kind);
 
 }  // namespace millrace

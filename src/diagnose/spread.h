@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// A summary of several measurements of one thing. All zero if there were none.
+/// Summarizes several measurements of one thing. All zero if there were none.
 struct Spread {
   double median = 0;
   double least = 0;
@@ -23,7 +23,7 @@ struct Spread {
   bool Overlaps(const Spread& other) const { return least <= other.most && other.least <= most; }
 };
 
-/// The value that the share of them does not exceed; 0 if there are none. `values` are sorted.
+/// Returns the value that the share of them does not exceed; 0 if there are no values. `values` are sorted.
 inline double QuantileOf(const std::vector<double>& values, double share) {
   if (values.empty()) return 0;
   const auto rank = static_cast<size_t>(share * static_cast<double>(values.size()));

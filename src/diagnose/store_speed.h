@@ -20,7 +20,7 @@ struct StoreSpeed {
   double many_bytes_per_second = 0;  // kManyConnections at a time
 };
 
-/// The smallest object that shows throughput.
+/// Smaller objects do not show throughput.
 inline constexpr uint64_t kRateBytes = 1 << 20;
 
 /// Gets the number of bytes read so far; called by several threads at a time.
@@ -31,7 +31,7 @@ using ReadProgress = absl::FunctionRef<void(uint64_t bytes)>;
 absl::StatusOr<StoreSpeed> MeasureStore(S3Client& client, const std::string& bucket,
                                         const std::vector<ObjectInfo>& objects, ReadProgress progress);
 
-/// The advice that follows from the numbers.
+/// Returns the advice that follows from the numbers.
 std::vector<std::string> AdviseOnSpeed(const StoreSpeed& measured);
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// A data set of synthetic photographs in tar shards, or in an object each, for benchmarks.
+/// Describes a data set of synthetic photographs in tar shards, or in an object each, for benchmarks.
 struct SyntheticShards {
   uint64_t samples = 1000;
   uint64_t image_bytes = 115'000;             // of each, give or take 10 %; at most 150,000

@@ -8,10 +8,10 @@
 
 namespace millrace {
 
-/// A new folder for temporary files, removed with its contents by the destructor.
+/// Is a new folder for temporary files, removed with its contents by the destructor.
 class TemporaryFolder {
  public:
-  /// Below $TMPDIR, or /tmp.
+  /// Makes it below $TMPDIR, or /tmp.
   static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Make();
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;

@@ -13,14 +13,14 @@
 
 namespace millrace {
 
-/// The progress of a stretch of an epoch.
+/// Is the progress of a stretch of an epoch.
 struct TrialMark {
   double seconds = 0;  // since it began
   double cpu_seconds = 0;
   uint64_t samples = 0;
 };
 
-/// Rates that follow from the marks of one stretch, for the samples behind it.
+/// Has the rates that follow from the marks of one stretch, for the samples behind it.
 struct TrialRates {
   std::vector<double> samples_per_second;  // of several windows
   double cpu_seconds_per_sample = 0;
@@ -29,7 +29,7 @@ struct TrialRates {
 /// there are not enough marks. Pure.
 TrialRates RatesFromMarks(const std::vector<TrialMark>& marks);
 
-/// The figures of a loader over a data set, which was begun several times from nothing.
+/// Has the figures of a loader over a data set, which was begun several times from nothing.
 struct LoaderTrial {
   size_t tries = 0;
   uint64_t samples = 0;       // that the longest of them had delivered
@@ -46,22 +46,22 @@ struct LoaderTrial {
 /// Dataset::Open and Loader; Cancelled soon after a stop is requested.
 absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, uint64_t index_bytes);
 
-/// The progress of a copy when an object was done.
+/// Is the progress of a copy when an object was done.
 struct CopyMark {
   double seconds = 0;  // since it began, without what waiting for the listing took
   uint64_t bytes = 0;  // of all objects that were done
 };
 
-/// The time to copy other objects of the same kind: `filling_seconds`, and their bytes at the rate.
+/// States the time to copy other objects of the same kind: `filling_seconds`, and their bytes at the rate.
 struct CopyRate {
   double filling_seconds = 0;  // until as many objects are in flight as there may be, and the first of them come
   double bytes_per_second = 0;
 };
-/// The line that is closest to the marks, in their order. Marks of the end of a copy, when no further objects are
+/// Fits the line that is closest to the marks, in their order. Marks of the end of a copy, when no further objects are
 /// begun, do not belong to them. Both are 0 if the marks do not say. Pure.
 CopyRate CopyRateFromMarks(const std::vector<CopyMark>& marks);
 
-/// The time to copy objects of a data set to files, as `millrace cp --recursive` does it, several times.
+/// Measures the time to copy objects of a data set to files, as `millrace cp --recursive` does it, several times.
 struct CopyTrial {
   size_t tries = 0;
   uint64_t objects = 0;

@@ -31,7 +31,7 @@ constexpr Colour kBlack{26, 26, 26};
 constexpr Colour kGrey{102, 102, 102};
 constexpr Colour kRed{204, 26, 26};
 
-// The share of a pixel, of 255, that a diagonal line one pixel wide covers: of pixels on the line and right beside it.
+// A diagonal line one pixel wide covers this share of a pixel, of 255: of pixels on the line and right beside it.
 constexpr uint8_t kOnDiagonal = 233;
 constexpr uint8_t kBesideDiagonal = 64;
 

@@ -11,9 +11,9 @@
 
 namespace millrace {
 
-/// The box of a sample's picture: no larger picture fits.
+/// The picture of a sample fits into a box of this side.
 inline constexpr int kTileSide = 160;
-/// More would make a sheet that no viewer opens.
+/// A sheet with more tiles would open in no viewer.
 inline constexpr uint64_t kMaxTiles = 1'000;
 
 struct SheetTile {
@@ -24,12 +24,12 @@ struct SheetTile {
   int width = 0;                // of the pixels
   int height = 0;
 
-  // Below it, one line each. Any bytes, as in the texts above.
+  // These texts are below it, one line each. They may have any bytes, as the texts above.
   std::string label;
   std::string key;
 };
 
-/// The place of the picture or the box of a tile, in pixels from the top left corner of the sheet.
+/// Is the place of the picture or the box of a tile, in pixels from the top left corner of the sheet.
 struct SheetPlace {
   int x = 0;
   int y = 0;
@@ -44,11 +44,11 @@ struct ContactSheet {
   std::vector<SheetPlace> places;  // of the tiles, in their order: row by row, six or more a row
 };
 
-/// An upper bound of the memory for this many tiles and their sheet, without long texts.
+/// Returns an upper bound of the memory for this many tiles and their sheet, without long texts.
 uint64_t ContactSheetBytes(uint64_t tiles);
 
-/// 1 to kMaxTiles tiles. The same tiles make the same sheet. ResourceExhausted if the PNG needs more memory than there
-/// is.
+/// Draws 1 to kMaxTiles tiles. The same tiles make the same sheet. ResourceExhausted if the PNG needs more memory than
+/// there is.
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles);
 
 }  // namespace millrace

@@ -54,7 +54,7 @@ class Pixels {
   std::vector<std::byte> pixels_;
 };
 
-// The place of a tile's label: below its box.
+// Returns the place of a tile's label: below its box.
 SheetPlace Caption(const SheetPlace& box) {
   return {.x = box.x, .y = box.y + kTileSide, .width = kTileSide, .height = 18};
 }

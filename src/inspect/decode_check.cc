@@ -38,7 +38,7 @@ absl::Status CheckValue(const IndexedField& field, ByteSpan value) {
   return absl::OkStatus();
 }
 
-// One thread's share of the samples.
+// Checks one thread's share of the samples.
 class Checker {
  public:
   Checker(const Dataset& dataset, const SampleOrder& order, uint64_t memory_bytes, ImageMemory* images)
@@ -94,7 +94,7 @@ class Checker {
   DecodeReport report_;
 };
 
-// The error that ended all, not those that it cancelled.
+// This is the error that ended all, not those that it cancelled.
 absl::Status FirstError(const std::vector<absl::Status>& statuses) {
   absl::Status cancelled;
   for (const absl::Status& status : statuses) {

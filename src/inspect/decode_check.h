@@ -25,7 +25,7 @@ struct DecodeReport {
 
 /// Reads `samples` samples, evenly spread over the data set, and decodes their fields, images at a small size (which
 /// finds damage anywhere in the file). Texts, JSON and arrays are judged as a Loader with such fields does: those whose
-/// format says what they are, and files called .txt, .text, .json and .npy. On all CPUs, with up to half of the
+/// format says what they are, and files called .txt, .text, .json and .npy. It runs on all CPUs, with up to half of the
 /// runtime's memory. `samples` is at most the size of the data set. A bad sample is not an error; a failure of the
 /// store or the network is. Cancelled soon after a stop is requested.
 absl::StatusOr<DecodeReport> CheckDecoding(Runtime& runtime, const Dataset& dataset, uint64_t samples,

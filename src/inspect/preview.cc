@@ -49,7 +49,7 @@ class TileMaker {
   absl::Status Decode(const IndexedField& field, ByteSpan bytes, SheetTile* tile) {
     ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(field, bytes, &scratch_));
     ASSIGN_OR_RETURN(const ImageSize size, ReadImageSize(file));
-    // All of the picture, as large as it fits into the box.
+    // Shows all of the picture, as large as it fits into the box.
     const double scale = static_cast<double>(kTileSide) / std::max(size.width, size.height);
     const auto fit = [scale](int side) {
       return std::clamp(static_cast<int>(std::lround(side * scale)), 1, kTileSide);

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// A sample and the bytes of its span, verified; or the reason why there are none: DataLoss if they are damaged,
+/// Gets a sample and the bytes of its span, verified, or the reason why there are none: DataLoss if they are damaged,
 /// ResourceExhausted if they do not fit into half of the memory. Both are valid during the call.
 using SampleSink = absl::FunctionRef<void(const IndexedSample& sample, const absl::StatusOr<ByteSpan>& bytes)>;
 

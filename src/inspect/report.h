@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// All findings about a data set, which must outlive the report.
+/// Has all findings about a data set, which must outlive the report.
 struct InspectReport {
   const Dataset& dataset;
   Survey survey;
@@ -24,15 +24,16 @@ struct InspectReport {
   std::string not_listed;              // why these are not known; "" if they are
   std::string refused;                 // why a Loader of images and labels does not start; "" if it does
   std::optional<DecodeReport> decode;  // if it was asked for
-  std::optional<Preview> preview;      // likewise
+  std::optional<Preview> preview;      // if it was asked for
   std::string preview_uri;             // where the sheet was written
   std::vector<std::string> advice;     // sentences
 };
 
-/// The objects that hold samples. A manifest that lists raw objects is an object of the index, too, but holds none.
+/// Counts the objects that hold samples. A manifest that lists raw objects is an object of the index, too, but it holds
+/// no samples.
 uint64_t CountObjects(const Index& index);
 
-/// Advice about the order of the samples and the sizes of the objects, in sentences. Looks up every shard.
+/// Returns advice about the order of the samples and the sizes of the objects, in sentences. Looks up every shard.
 absl::StatusOr<std::vector<std::string>> AdviseOnDataset(const Dataset& dataset);
 
 }  // namespace millrace

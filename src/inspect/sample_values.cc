@@ -18,7 +18,7 @@ constexpr size_t kMaxDescribedBytes = 4096;     // more than anybody reads in a 
 constexpr size_t kLooked = 512;                 // bytes by which text is told from other data
 constexpr uint64_t kMaxShownLabelBytes = 1024;  // of what is not called a label
 
-// True for "label" and "image/class/label", but not for "image/class/labels".
+// Returns true for "label" and "image/class/label", but not for "image/class/labels".
 bool IsLabelName(std::string_view field) {
   constexpr std::string_view kLabel = "label";
   if (!field.ends_with(kLabel)) return false;
@@ -26,7 +26,7 @@ bool IsLabelName(std::string_view field) {
   return field.empty() || field.back() == '/' || field.back() == '.' || field.back() == '_';
 }
 
-// 0 is best; kNoLabel: only if it is a short text.
+// A rank of 0 is best; kNoLabel: only if it is a short text.
 constexpr int kNoLabel = 3;
 int LabelRank(std::string_view field) {
   if (field == kClassField) return 0;

@@ -11,7 +11,8 @@ namespace millrace {
 
 namespace {
 
-// For --shard-size: at least kFewShards of them where that is possible, and the default of `pack` where there is much.
+// Returns the size for --shard-size. It makes at least kFewShards of them if that is possible, and is the default of
+// `pack` if there is much.
 std::string ShardSize(uint64_t bytes) {
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   const uint64_t share = std::bit_floor(std::max<uint64_t>(bytes / kFewShards, 1));

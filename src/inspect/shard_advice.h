@@ -26,9 +26,9 @@ struct ObjectSizes {
   uint64_t bytes = 0;  // of all of them
 };
 
-/// A sentence that says what is unfavourable, and the command that helps, for the data set at `uri`. Nothing if the
-/// sizes are good, or if the data set is so small that they hardly matter: shards of less than kFewShards x
-/// kLeastShardBytes together.
+/// Returns a sentence that says what is unfavorable, and the command that helps, for the data set at `uri`. Returns
+/// nothing if the sizes are good, or if the data set is so small that they hardly matter: shards of less than
+/// kFewShards x kLeastShardBytes together.
 std::optional<std::string> AdviseShards(const ObjectSizes& sizes, std::string_view uri);
 
 }  // namespace millrace

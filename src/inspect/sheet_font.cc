@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-// The file as it is.
+// This is the file as it is.
 asm(".section .rodata\n"
     ".balign 16\n"
     "millrace_sheet_font: .incbin \"" MILLRACE_SHEET_FONT

@@ -25,7 +25,7 @@ std::vector<size_t> Boundaries(std::string_view text) {
   return starts;
 }
 
-// The largest number of characters, up to `most`, of which fits(number) is true; 0 when none is.
+// Returns the largest number of characters, up to `most`, for which fits(number) is true; 0 if there is no such number.
 size_t MostThatFit(size_t most, absl::FunctionRef<bool(size_t)> fits) {
   size_t low = 0;
   while (low < most) {

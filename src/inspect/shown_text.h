@@ -11,18 +11,18 @@
 
 namespace millrace {
 
-/// UTF-8 without control characters but newlines: invalid bytes become U+FFFD, other control characters spaces. Takes
-/// at most `most_bytes` bytes of the text; a longer text gets an ellipsis.
+/// Returns UTF-8 without control characters but newlines: invalid bytes become U+FFFD, other control characters spaces.
+/// Takes at most `most_bytes` bytes of the text; a longer text gets an ellipsis.
 std::string ShownText(std::string_view bytes, size_t most_bytes);
 
 /// Returns true if bytes, or the first of them when `cut`, look like text: UTF-8 without control characters except
 /// white space.
 bool LooksLikeText(std::string_view bytes, bool cut);
 
-/// The width of a text as it would be drawn; grows with the text.
+/// Returns the width of a text as it would be drawn; it grows with the text.
 using TextWidth = absl::FunctionRef<double(const std::string&)>;
 
-/// The end of a text that is cut off if it does not fit.
+/// Names the end of a text that is cut off if it does not fit.
 enum class CutEnd { kFront, kBack };
 
 /// Returns as much of the UTF-8 text as fits into `width`, with an ellipsis for the rest.

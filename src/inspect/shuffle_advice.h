@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// Beside pairs of one class by chance, windows of K extents, which lie anywhere in the data, have about classes / K as
+/// Beside pairs of one class by chance, windows of K extents, which are anywhere in the data, have about classes / K as
 /// many more (docs/shuffle.md). Up to this sum, and for ImageNet in the default order, windows mix classes.
 inline constexpr double kMixedClustering = 8;
 
@@ -19,8 +19,8 @@ struct SortedClasses {
   uint64_t classes = 0;
 };
 
-/// A sentence that says how the default shuffle falls short, and what helps. Nothing if all samples fit into one
-/// window, if extents have one sample each, which is a global shuffle, or if windows hold many classes.
+/// Returns a sentence that says how the default shuffle falls short, and what helps. Returns nothing if all samples fit
+/// into one window, if extents have one sample each, which is a global shuffle, or if windows hold many classes.
 std::optional<std::string> AdviseShuffle(const SortedClasses& data, const OrderPolicy& policy);
 
 }  // namespace millrace

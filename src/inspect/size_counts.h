@@ -19,7 +19,7 @@ class SizeCounts {
     sum_ += static_cast<double>(size);
   }
 
-  /// The size that the given share of samples does not exceed, within 1 %.
+  /// Returns the size that the given share of samples does not exceed, within 1 %.
   uint64_t Quantile(double share) const {
     const auto rank = static_cast<uint64_t>(share * static_cast<double>(total_ - 1));
     uint64_t seen = 0;
@@ -30,7 +30,7 @@ class SizeCounts {
     return max_;
   }
 
-  /// Samples by power of two: bin i holds sizes below 2^i that are in no bin before.
+  /// Counts samples by power of two: bin i holds sizes below 2^i that are in no bin before.
   std::map<int, uint64_t> Bins() const {
     std::map<int, uint64_t> bins;
     for (const auto& [bucket, count] : counts_) bins[std::bit_width(LowerBound(bucket))] += count;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kNoObject = UINT64_MAX;
 
-// Fields of which a sample needs one only.
+// Has fields of which a sample needs only one.
 struct Slot {
   std::set<std::string> names;
   uint64_t samples = 0;       // that have one of them

@@ -11,7 +11,7 @@
 #include "inspect/size_counts.h"
 #include "shard/field_value.h"
 
-/// A survey of a data set as a whole, from its index, without reading the data.
+/// A survey describes a data set as a whole, from its index, without reading the data.
 
 namespace millrace {
 
@@ -29,8 +29,8 @@ struct FieldCounts {
   Finding empty;              // samples that have other bytes, but none in this field
 };
 
-/// Samples without a field that nearly all others have. Image files that differ in their ending only (jpg, jpeg, png)
-/// stand in for one another.
+/// Counts samples without a field that nearly all others have. Image files that differ in their ending only (jpg, jpeg,
+/// png) stand in for one another.
 struct LackingField {
   std::vector<std::string> names;  // in bytewise order; one, but for images
   Finding samples;
@@ -47,8 +47,9 @@ struct Survey {
   bool keys_ascend = true;              // each key is larger than the one before: no two are equal
 };
 
-/// Goes through the index once, and once more if samples are huge or lack a field. Memory: a few samples for each
-/// name of a field, and the keys of incomplete shards. The index must outlive the result. Errors of WalkIndex.
+/// Goes through the index once, and once more if samples are huge or lack a field. The memory is that of a few samples
+/// for each name of a field, and the keys of incomplete shards. The index must outlive the result. Errors are those of
+/// WalkIndex.
 absl::StatusOr<Survey> MakeSurvey(const Index& index, const LongTask& task);
 
 /// Returns true if samples of one class lie together so much that reading in index order would show a model one class

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using namespace millrace::testing;  // NOLINT: index_model.h
 
-// A shard that is filled sample by sample.
+// Fills a shard sample by sample.
 class Shard {
  public:
   explicit Shard(const std::string& key) { object_.info.key = key; }

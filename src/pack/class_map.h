@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// Names of classes and their numbers; several names may have one number.
+/// Maps names of classes to their numbers; several names may have one number.
 using ClassMap = std::map<std::string, uint64_t, std::less<>>;
 
 /// Reads a class map: a JSON object {"name": number, ...}, or the names, one a line, numbered from 0 (empty lines are

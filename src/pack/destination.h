@@ -41,14 +41,14 @@ class PackDestination {
   /// files, or, without `force`, another data set; FailedPrecondition, with the differences, if another job was begun
   /// there. In these cases nothing is changed.
   absl::Status Begin(const PackJob& job, bool force);
-  /// The errors of Begin without `force`, and record() as after it; changes nothing.
+  /// Returns the errors of Begin without `force`, and sets record() as it does; changes nothing.
   absl::Status Check(const PackJob& job);
 
   /// Returns true if the job is still in progress. False: another run has completed it, or it was removed.
   /// FailedPrecondition if another job was begun there since.
   absl::StatusOr<bool> IsInProgress() const;
 
-  /// The permission to write a shard, and the object that it replaces.
+  /// Permits to write a shard, and names the object that it replaces.
   struct Claim {
     bool granted = false;    // false: it is not to be written, since it, or the whole job, is complete
     std::string stale_etag;  // of what a killed run has left under its name; "": there is nothing
@@ -59,19 +59,19 @@ class PackDestination {
   /// the stale shard, unless that has changed.
   absl::Status RemoveStale(uint64_t shard, const std::string& stale_etag) const;
 
-  /// If another object lies, or has come, under the name of a claimed shard: that object, if it has these bytes.
-  /// The same job makes the same bytes, so it was written by another run, or by this one and the answer was lost.
+  /// Looks for an object that is, or has come, under the name of a claimed shard. Returns it if it has these bytes. The
+  /// same job makes the same bytes, so it was written by another run, or by this one and the answer was lost.
   /// AlreadyExists, with the remedy, if it has other bytes.
   absl::StatusOr<ObjectInfo> Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const;
 
-  /// The record of the job if it is done: at most cleaning up is left.
+  /// Returns the record of the job if it is done: at most cleaning up is left.
   const std::optional<PackRecord>& record() const { return record_; }
 
   /// Lists again, since other runs work at the job, too. False if it is over: done, or removed.
   /// FailedPrecondition as IsInProgress; AlreadyExists if a shard has appeared that is not of the job.
   absl::StatusOr<bool> Look();
 
-  /// The results of the job.
+  /// Has the results of the job.
   struct Done {
     uint64_t samples = 0;
     uint64_t index_bytes = 0;
@@ -80,7 +80,7 @@ class PackDestination {
   };
   /// Call it after the index. It records that the job is done, and the left-out samples.
   absl::Status Record(const Done& done);
-  /// The samples that were left out, if the job is done.
+  /// Returns the samples that were left out, if the job is done.
   absl::StatusOr<std::vector<SkippedSample>> ReadSkipped() const;
   /// Call it after the record. It removes the files that belonged to the job.
   absl::Status CleanUp();
@@ -89,7 +89,7 @@ class PackDestination {
   std::string Uri() const { return location_.store->Uri(location_.Key("")); }
   DataKind format() const { return there_.names.format; }
   const PackNames& names() const { return there_.names; }
-  /// The destination as Begin or Look have seen it.
+  /// Returns the destination as Begin or Look have seen it.
   const DestinationListing& there() const { return there_; }
 
  private:

@@ -12,27 +12,27 @@
 #include "shard/data_kind.h"
 #include "store/stores.h"
 
-/// The names of the objects of a pack, and what a listing of a destination tells about them. Pure.
+/// This header has the names of the objects of a pack, and what a listing of a destination shows about them. Pure.
 
 namespace millrace {
 
 inline constexpr std::string_view kRecordName = ".millrace/packed";
 inline constexpr std::string_view kSkippedName = ".millrace/skipped";
 
-/// The names below a destination (see PackDestination).
+/// Makes the names below a destination (see PackDestination).
 struct PackNames {
   std::string prefix;  // of the destination, in the store
   DataKind format = DataKind::kTar;
   uint64_t job = 0;  // PackJob::Id
 
   std::string Shard(uint64_t shard) const;
-  /// The object beside a shard (ShardEncoder::Companion); "" for a format without companions.
+  /// Returns the object beside a shard (ShardEncoder::Companion); "" for a format without companions.
   std::string Companion(uint64_t shard) const;
-  /// The fragment of a shard that was written with this size and ETag.
+  /// Returns the fragment of a shard that was written with this size and ETag.
   std::string Fragment(uint64_t shard, uint64_t bytes, std::string_view etag) const;
 };
 
-/// The objects of the destination. All but `foreign` and keys of ObjectInfo are names below the destination.
+/// Has the objects of the destination. All but `foreign` and keys of ObjectInfo are names below the destination.
 struct DestinationListing {
   DestinationListing() = default;
   /// `job_shards`: how many the job has.
@@ -50,20 +50,21 @@ struct DestinationListing {
   std::optional<ObjectInfo> record;
   bool has_index = false;
 
-  /// An object of the listing, in order.
+  /// Takes an object of the listing, in order.
   void Take(const ObjectInfo& object);
   /// Call it after the last object. An object with the name of a companion is one only beside shards of its format.
   void JudgeCompanions();
 
   /// Returns true if a shard, its companion and its fragment are there.
   bool Has(uint64_t shard) const;
-  /// The missing objects that other readers need beside the shards; "" if all exist.
+  /// Returns the missing objects that other readers need beside the shards; "" if all exist.
   std::string MissingCompanion() const;
-  /// The fragments of the shards that are `part` modulo `parts`, in order: keys and sizes, of those that have one.
+  /// Returns the fragments of the shards that are `part` modulo `parts`, in order: keys and sizes, of those that have
+  /// one.
   std::vector<ObjectInfo> Fragments(uint64_t part = 0, uint64_t parts = 1) const;
-  /// A hash of the numbers, sizes and ETags of the shards, to notice changes.
+  /// Returns a hash of the numbers, sizes and ETags of the shards, to notice changes.
   std::string HashShards() const;
-  /// The sum of the sizes of all shards that are there.
+  /// Returns the sum of the sizes of all shards that are there.
   uint64_t ShardBytes() const;
   uint64_t Missing() const;
 };

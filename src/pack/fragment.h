@@ -12,8 +12,8 @@
 #include "pack/pack_job.h"
 #include "shard/shard_sample.h"
 
-/// The piece of the index that belongs to one shard, written when the shard is complete. When there is one for each
-/// shard, they are merged. docs/formats/pack.md describes the bytes.
+/// A fragment is the piece of the index that belongs to one shard, written when the shard is complete. When there is
+/// one for each shard, they are merged. docs/formats/pack.md describes the bytes.
 
 namespace millrace {
 
@@ -21,7 +21,7 @@ namespace millrace {
 class FragmentWriter {
  public:
   void Add(const ShardSample& sample);
-  /// The bytes of the fragment.
+  /// Returns the bytes of the fragment.
   std::string Finish(const IndexedObject& shard, const std::vector<SkippedSample>& skipped) const;
 
  private:

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// The index of a destination, to be Finished.
+/// Holds the index of a destination, to be Finished.
 struct MergedIndex {
   std::unique_ptr<IndexWriter> index;
   std::vector<MdsShardEntry> shards;  // in order
@@ -26,7 +26,7 @@ struct MergedIndex {
 absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
                                            const std::stop_token& stop);
 
-/// The totals of the shards that are `part` modulo `parts`.
+/// Has the totals of the shards that are `part` modulo `parts`.
 struct PartSum {
   uint64_t samples = 0;
   uint64_t shard_bytes = 0;

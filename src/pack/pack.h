@@ -24,7 +24,7 @@
 
 namespace millrace {
 
-/// The original source, if the data set was made of another one: a scratch folder of unpacked shards differs each
+/// Is the original source, if the data set was made of another one: a scratch folder of unpacked shards differs each
 /// time, while the job is the same.
 struct PackOrigin {
   std::string uri;
@@ -73,7 +73,7 @@ struct PackReport {
   std::string first_lacking_fields;
 };
 
-/// InvalidArgument if one of the two places lies within the other; of single objects, if one lies within the
+/// Returns InvalidArgument if one of the two places is within the other; of single objects, if one is within the
 /// destination.
 absl::Status CheckApart(const DatasetPlace& source, const Location& destination);
 

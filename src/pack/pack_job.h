@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// The job of packing into a destination: a run that continues there must have the same job. It is kept as JSON in
+/// Is the job of packing into a destination: a run that continues there must have the same job. It is kept as JSON in
 /// `.millrace/incomplete`, from before the first shard until the data set is complete.
 struct PackJob {
   std::string source_uri;  // for messages; it may be another on each machine
@@ -27,7 +27,7 @@ struct PackJob {
   uint64_t shards = 0;  // that follow from all this
 
   std::string ToJson() const;
-  /// InvalidArgument if it is not valid, or of another version.
+  /// Returns InvalidArgument if it is not valid, or of another version.
   static absl::StatusOr<PackJob> FromJson(std::string_view text);
 
   /// Identifies the job. Does not depend on source_uri.
@@ -37,13 +37,14 @@ struct PackJob {
 /// PackJob::fields if they are those of NamesForLoaders().
 inline constexpr std::string_view kNamesForLoaders = "for loaders";
 
-/// The change in words, for a job and for messages.
+/// Returns the change in words, for a job and for messages.
 std::string ImagesOf(const ImageChange& images);
 
-/// For a job: "escaped" for tar (shard/tar_key.h), so that no job of a version that wrote other keys is continued.
+/// Returns "escaped" for tar (shard/tar_key.h), for a job, so that no job of a version that wrote other keys is
+/// continued.
 std::string KeysOf(DataKind format);
 
-/// A finished job and its results. Kept as JSON in `.millrace/packed`, so that the same command knows that
+/// Is a finished job and its results. It is kept as JSON in `.millrace/packed`, so that the same command knows that
 /// nothing is left to do.
 struct PackRecord {
   PackJob job;
@@ -56,18 +57,18 @@ struct PackRecord {
   static absl::StatusOr<PackRecord> FromJson(std::string_view text);
 };
 
-/// A sample of the source that was left out, because it could not be read or is damaged.
+/// Describes a sample of the source that was left out, because it could not be read or is damaged.
 struct SkippedSample {
   std::string key;
   std::string why;
 };
 
-/// One JSON object {"key", "why"} a line. Bytes that are not UTF-8 become U+FFFD.
+/// Writes one JSON object {"key", "why"} a line. Bytes that are not UTF-8 become U+FFFD.
 std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped);
-/// The same with {"object", "why"}, for shards of the source that lost samples when they were indexed: it is not known
-/// which samples.
+/// Does the same with {"object", "why"}, for shards of the source that lost samples when they were indexed: it is not
+/// known which samples.
 std::string IncompleteToJsonLines(const std::vector<std::string>& objects);
-/// The samples in such lines. InvalidArgument, with the line, if it is not valid.
+/// Reads the samples in such lines. InvalidArgument, with the line, if it is not valid.
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);
 
 /// Says how the job that was begun differs from the one that is asked for now, for a message; "" if they are the same.

@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-/// The number of shards that are packed side by side, and the memory for that.
+/// Has the number of shards that are packed side by side, and the memory for that.
 struct PackerMemory {
   Reservation reserved;   // of the whole budget
   uint64_t count = 0;     // packers
@@ -25,7 +25,7 @@ struct PackerMemory {
   uint64_t share = 0;     // what each has for its buffers, so that none waits for another's
 };
 
-/// ResourceExhausted, with the remedy, if not even one fits.
+/// Returns ResourceExhausted, with the remedy, if not even one fits.
 absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackPlan& plan, const ShardEncoder& encoder,
                                                const Location& destination, const ImageChange& images);
 

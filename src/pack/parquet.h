@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// The MDS shards that are made of a Parquet file.
+/// Names the MDS shards that are made of a Parquet file.
 struct ParquetTarget {
   std::string folder;  // must be there
   std::string name;    // of the shards: NAME.00000.mds and so on; those that are there are replaced
@@ -26,7 +26,7 @@ struct ParquetTarget {
 /// of the file and 64 MiB; ResourceExhausted before the disk is full; Cancelled soon after a stop. Blocks.
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop);
 
-/// Names of classes by the columns that hold their numbers: name i is that of number i.
+/// Has the names of classes by the columns that hold their numbers: name i is that of number i.
 using ColumnClasses = std::map<std::string, std::vector<std::string>>;
 
 /// Returns the classes that the Parquet file has, as Hugging Face's datasets write them. The shards are there.

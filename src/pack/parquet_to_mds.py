@@ -1,10 +1,10 @@
 """Turns a Parquet file into MDS shards, by Apache Arrow: python3 - FILE FOLDER NAME KEY
 
-Writes FOLDER/NAME.00000.mds and so on, each whole or not at all, and when all are durable FOLDER/.NAME.done, which says
-how many rows and shards there are: {"rows": 3, "shards": [1234], "classes": {"label": ["cat", "dog"]}}, with the sizes and the names of
-classes. Nobody else may write there. A row is a sample
-with the key KEY/00000000, or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python, 5 before the disk is full. `millrace pack` runs this; docs/formats/shards.md
-says what becomes of each type.
+Writes FOLDER/NAME.00000.mds and so on, each whole or not at all. When all are durable, it writes FOLDER/.NAME.done.
+That file says how many rows and shards there are, with the sizes and the names of classes: {"rows": 3, "shards":
+[1234], "classes": {"label": ["cat", "dog"]}}. Nobody else may write there. A row is a sample with the key KEY/00000000,
+or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this
+Python, 5 before the disk is full. `millrace pack` runs this; docs/formats/shards.md says what becomes of each type.
 """
 
 import base64
@@ -40,14 +40,14 @@ except ImportError:
 
 
 class Column:
-    """How the values of a column become bytes: `encoding` is MDS's name of it, `size` that of each value, or 0."""
+    """Says how the values of a column become bytes: `encoding` is MDS's name of it, `size` that of each value, or 0."""
 
     def __init__(self, name, encoding, size, convert):
         self.name, self.encoding, self.size, self.convert = name, encoding, size, convert
 
 
 def each(function, empty=None):
-    """Of a column with nulls: `empty` stands for them."""
+    """Converts a column with nulls: `empty` stands for them."""
 
     def convert(name, values, first_row):
         try:
@@ -78,8 +78,9 @@ def as_json(name, values, first_row):
 
 
 def json_values(values):
-    """What JSON can hold of an array of any type, and text for the rest. Done here and not by to_pylist(), which gives for times
-    what depends on whether pandas is installed, and fails where Python's types have no place for nanoseconds.
+    """Returns what JSON can hold of an array of any type, and text for the rest. This is done here and not by
+    to_pylist(). For times, to_pylist() gives what depends on whether pandas is installed, and it fails if Python's
+    types have no place for nanoseconds.
     """
     kind, types = values.type, pa.types
     if types.is_dictionary(kind):
@@ -127,7 +128,8 @@ UNITS = {"s": (1, 0), "ms": (10**3, 3), "us": (10**6, 6), "ns": (10**9, 9)}  # i
 
 
 def time_text(count, kind):
-    """RFC 3339's, with as many digits as the type has; 'Z' for moments, which are those with a time zone; a duration is `1.500s`."""
+    """Writes RFC 3339's text, with as many digits as the type has; 'Z' for moments, which are those with a time zone; a
+    duration is `1.500s`."""
     if pa.types.is_date32(kind):
         return str(numpy.datetime64(count, "D"))
     if pa.types.is_date64(kind):
@@ -153,7 +155,7 @@ def is_list(kind):
 
 
 def array_shape(kind):
-    """The type of the numbers in lists, and the sizes of all axes but the first; None for other columns."""
+    """Returns the type of the numbers in lists, and the sizes of all axes but the first; None for other columns."""
     sizes = []
     inner = kind.value_type
     while pa.types.is_fixed_size_list(inner):
@@ -163,14 +165,14 @@ def array_shape(kind):
 
 
 def has_nulls(values):
-    """At any depth."""
+    """Returns whether there are nulls at any depth."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values.null_count > 0 or (is_list(values.type) and has_nulls(values.flatten()))
 
 
 def arrays(kind):
-    """MDS's: type and axes, then the values."""
+    """Writes MDS's form: type and axes, then the values."""
     number, sizes = array_shape(kind)
 
     def convert(name, values, first_row):
@@ -198,7 +200,7 @@ def arrays(kind):
 
 
 def is_file_struct(kind):
-    """How Hugging Face's datasets keep images and audio."""
+    """Recognizes how Hugging Face's datasets keep images and audio."""
     return pa.types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}
 
 
@@ -229,7 +231,8 @@ def whole(value):
 
 
 def class_labels(file):
-    """The names of the classes, by the columns that Hugging Face's datasets call classes. In these a null is -1, which is no class."""
+    """Returns the names of the classes, by the columns that Hugging Face's datasets call classes. In these a null is
+    -1, which is no class."""
     try:
         features = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])["info"]["features"]
         told = [(name, feature) for name, feature in features.items() if isinstance(feature, dict)]
@@ -239,13 +242,13 @@ def class_labels(file):
 
 
 def names_of(names):
-    """Those that can be numbered, as the datasets do it; else none."""
+    """Returns the names that can be numbered, as the datasets do it; else no names."""
     told = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
     return names if told and len(set(names)) == len(names) else []
 
 
 def column_for(name, kind, nullable, first, is_class=False):
-    """`nullable`: there are nulls. `first`: the bytes of the first value, where it is a file."""
+    """`nullable` means that there are nulls. `first` has the bytes of the first value, if it is a file."""
     types = pa.types
     if is_class and types.is_integer(kind):
         return Column(name, "int", 8, each(lambda value: whole(int(value)), whole(-1)))
@@ -282,7 +285,8 @@ def find_columns(file, classes):
 
 
 def batches(file, names=None):
-    """Batches of about BATCH_BYTES. The size of each follows from that of the last, since the file may claim any sizes."""
+    """Yields batches of about BATCH_BYTES. The size of each follows from that of the last, since the file may claim any
+    sizes."""
     rows = FIRST_ROWS
     for batch in file.iter_batches(batch_size=rows, columns=names):
         size = max(1, sum(map(decoded_bytes, batch.columns)))
@@ -294,7 +298,7 @@ def batches(file, names=None):
 
 
 def decoded_bytes(values):
-    """How many there are when a dictionary's words stand in their rows."""
+    """Returns how many bytes there are when a dictionary's words stand in their rows."""
     if not pa.types.is_dictionary(values.type):
         return values.nbytes
     words, kind, types = values.dictionary, values.type.value_type, pa.types
@@ -306,7 +310,7 @@ def decoded_bytes(values):
 
 
 def first_file(file, name):
-    """The first bytes in a column that are not null or empty."""
+    """Returns the first bytes in a column that are not null or empty."""
     for batch in file.iter_batches(batch_size=1, columns=[name]):
         for value in batch.column(0).to_pylist():
             value = value["bytes"] if isinstance(value, dict) else value
@@ -316,7 +320,7 @@ def first_file(file, name):
 
 
 def put(folder, name, pieces):
-    """A durable file, as a whole; its size."""
+    """Writes a durable file, as a whole; returns its size."""
     making = os.path.join(folder, f".{os.getpid()}.making")
     with open(making, "wb") as file:
         file.writelines(pieces)
@@ -344,7 +348,7 @@ class Writer:
                 os.remove(os.path.join(self.folder, found))
 
     def check_room(self):
-        """Before samples are written."""
+        """Checks the room before samples are written."""
         self.left -= self.bytes
         if self.left < 0:
             self.remove_shards()
@@ -361,7 +365,7 @@ class Writer:
             )
 
     def add(self, values):
-        """By name."""
+        """Adds a sample, whose values are given by the names of the columns."""
         ordered = [values[column.name] for column in self.columns]
         sizes = [len(value) for column, value in zip(self.columns, ordered) if not column.size]
         sample = struct.pack(f"<{len(sizes)}I", *sizes) + b"".join(ordered)

@@ -10,17 +10,17 @@
 #include "pack/class_map.h"
 #include "shard/shard_encoder.h"
 
-/// The fields of a sample that are packed, and their shapes before the bytes are read. Pure.
+/// This header has the fields of a sample that are packed, and their shapes before the bytes are read. Pure.
 
 namespace millrace {
 
-/// A field of the source, and its name in the shards.
+/// Names a field of the source, and its name in the shards.
 struct FieldChoice {
   std::string name;
   std::string as;
 };
 
-/// The fields of a sample that are packed, and their names there. Immutable.
+/// Has the fields of a sample that are packed, and their names there. Immutable.
 struct SampleView {
   std::vector<FieldChoice> fields;  // empty: all, under their names
   std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order
@@ -34,11 +34,11 @@ struct SampleView {
                                        std::optional<ClassMap> classes);
 };
 
-/// The fields of tables, such as Parquet of Hugging Face, under the names by which loaders know them. The one image is
-/// `jpg` or `png`, and the integers of the column `label` are `cls`. Empty if there is nothing to rename.
+/// Returns the fields of tables, such as Parquet of Hugging Face, under the names by which loaders know them. The one
+/// image is `jpg` or `png`, and the integers of the column `label` are `cls`. Empty if there is nothing to rename.
 absl::StatusOr<std::vector<FieldChoice>> NamesForLoaders(const Index& index);
 
-/// A sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
+/// Is a sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
 struct PackedSample {
   SampleShape shape;
   std::vector<IndexedField> stored;  // all but the first fields, which are inline: their values are in the shape
@@ -50,8 +50,8 @@ struct PackedSample {
 /// Returns true if a field, as it is packed, holds an image.
 bool IsPackedImage(const FieldShape& field);
 
-/// InvalidArgument if the class is not in the map, if the sample does not have any of the fields, or if two fields get
-/// one name.
+/// Returns InvalidArgument if the class is not in the map, if the sample does not have any of the fields, or if two
+/// fields get one name.
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out);
 
 }  // namespace millrace

@@ -27,7 +27,7 @@
 
 namespace millrace {
 
-/// The state that all shards of one pack share. Immutable; outlives the packers.
+/// Has the state that all shards of one pack share. Immutable; outlives the packers.
 struct PackWork {
   const Dataset& source;
   const SampleOrder& order;
@@ -44,8 +44,8 @@ struct PackWork {
 /// Blocking; not thread-safe, but several of them may work side by side.
 class ShardPacker {
  public:
-  /// Bytes of shards that were written; taken back (negative) when a shard has to be written again. May be called at
-  /// any rate.
+  /// Gets the bytes of shards that were written; they are taken back (negative) when a shard has to be written again.
+  /// May be called at any rate.
   using Progress = std::function<void(int64_t bytes)>;
 
   /// Takes its buffers out of `memory`, which belongs to it alone; what it holds besides: packers.cc. The bytes of a
@@ -96,7 +96,7 @@ class ShardPacker {
   const Progress progress_;
   const std::stop_token stop_;
 
-  // The encoder of the shard that is being written.
+  // This is the encoder of the shard that is being written.
   std::unique_ptr<ShardEncoder> encoder_;
   std::unique_ptr<ShardScanner> scanner_;
   std::unique_ptr<ObjectWriter> out_;

@@ -28,9 +28,9 @@ struct CompressedShards {
   SkippedObjects skipped;           // what lies beside them, and holds no samples
 };
 
-/// Looks for them. nullopt if the first sample is not in such a shard, or if there are none. Documents (IsDocument)
-/// and side files (IsCompanion) that lie beside them are passed over. InvalidArgument, with the names, for other
-/// samples that lie beside them, for compressions other than gzip and zstd, and for keys that no folder can hold.
+/// Looks for them. Returns nullopt if the first sample is not in such a shard, or if there are none. Documents
+/// (IsDocument) and side files (IsCompanion) that lie beside them are passed over. InvalidArgument, with the names, for
+/// other samples that lie beside them, for compressions other than gzip and zstd, and for keys that no folder can hold.
 /// Errors of the store.
 absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const DatasetPlace& data,
                                                                      const std::stop_token& stop);
@@ -41,7 +41,7 @@ struct UnpackOptions {
   std::stop_token stop;
 };
 
-/// A shard that was unpacked partly, or not at all.
+/// Names a shard that was unpacked partly, or not at all.
 struct UnpackDamage {
   std::string uri;
   std::string key;    // below the data's URI
@@ -61,7 +61,7 @@ struct UnpackDamage {
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
 
-/// Names of classes in the Parquet files that Unpack has made into shards: those in which all files agree.
+/// Returns the names of classes in the Parquet files that Unpack has made into shards: those in which all files agree.
 ColumnClasses ClassesOfUnpacked(const Location& data, const CompressedShards& shards, const Location& scratch);
 
 /// Translates messages about the scratch folder to the objects of the data set.
@@ -69,7 +69,7 @@ class UnpackedNames {
  public:
   UnpackedNames(const DatasetPlace& data, const CompressedShards& shards, std::string scratch_path);
 
-  /// The message with the URI of the object for the path of what was unpacked of it.
+  /// Returns the message with the URI of the object for the path of what was unpacked of it.
   std::string Translate(std::string_view message) const;
 
  private:

@@ -67,8 +67,8 @@ void Arena::Mark(uint64_t first, uint64_t count, bool used) {
 std::byte* Arena::Allocate(uint64_t size) {
   const uint64_t count = (size + unit_ - 1) / unit_;
   if (used_units_ > limit_units_ || count > limit_units_ - used_units_) return nullptr;
-  // From the lowest place where something was freed: low addresses first keeps the touched part small, and what was
-  // touched last is still in the CPU's cache.
+  // The search begins at the lowest place that was freed. Low addresses first keep the touched part small, and memory
+  // that was touched last is still in the CPU's cache.
   uint64_t found = FindRun(next_, limit_units_, count);
   if (found == kNone) found = FindRun(0, std::min(limit_units_, next_ + count), count);
   if (found == kNone) return nullptr;
@@ -103,7 +103,8 @@ void Arena::SetLimit(uint64_t bytes) {
   }
 }
 
-// These are free units beyond the limit. Pages that others have a part of stay, until all units behind them are free.
+// Gives free units beyond the limit back to the system. Pages that others have a part of stay, until all units behind
+// them are free.
 void Arena::GiveBack(uint64_t first, uint64_t end) {
   if (end == touched_units_) {
     while (touched_units_ > limit_units_ && FindRun(touched_units_ - 1, touched_units_, 1) != kNone) --touched_units_;

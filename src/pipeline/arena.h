@@ -9,34 +9,34 @@
 
 namespace millrace {
 
-/// A fixed region of memory that is handed out in runs of units, so that what was fetched never takes more than its
-/// share of the budget, however sizes mix: a general allocator may keep freed pages. Memory is touched only as far as
+/// A fixed region of memory that is handed out in runs of units. Fetched bytes therefore never take more than their
+/// share of the budget, however sizes mix; a general allocator may keep freed pages. Memory is touched only as far as
 /// it is used. Not thread-safe.
 class Arena {
  public:
-  /// `unit` is a power of two >= 64; `bytes` is rounded down to whole units. Throws std::bad_alloc when the system
-  /// refuses.
+  /// Takes a `unit` that is a power of two >= 64; `bytes` is rounded down to whole units. Throws std::bad_alloc if the
+  /// system refuses.
   Arena(uint64_t bytes, uint64_t unit);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// nullptr when no free run is long enough. size > 0.
+  /// Returns nullptr if no free run is long enough. size > 0.
   std::byte* Allocate(uint64_t size);
-  /// `size` as it was asked for.
+  /// Frees memory of Allocate; `size` is the one that was asked for.
   void Free(std::byte* data, uint64_t size);
 
-  /// From now on, no more than so many bytes, and no more than capacity(), are handed out, those at the lowest
-  /// addresses. Free bytes beyond them are given back to the system, as are those that will be freed there.
+  /// Limits the bytes that are handed out from now on: to `bytes` and to capacity(), those at the lowest addresses.
+  /// Free bytes beyond the limit are given back to the system, as are bytes that are freed there later.
   void SetLimit(uint64_t bytes);
 
   uint64_t capacity() const { return units_ * unit_; }
   uint64_t limit() const { return limit_units_ * unit_; }
   uint64_t used() const { return used_units_ * unit_; }
-  /// Bytes that the system has given for it: those up to the last one that was handed out.
+  /// The bytes that the system has given for it: those up to the last one that was handed out.
   uint64_t touched() const { return touched_units_ * unit_; }
 
-  /// A unit that wastes about 5 % of samples of this size.
+  /// Returns a unit that wastes about 5 % of samples of this size.
   static uint64_t UnitFor(double mean_bytes);
 
  private:
@@ -51,14 +51,14 @@ class Arena {
   std::vector<uint64_t> bits_;  // 1 = used
   uint64_t used_units_ = 0;
   uint64_t touched_units_ = 0;
-  uint64_t next_ = 0;  // where a search begins: below it nothing was freed since the last one
+  uint64_t next_ = 0;  // place where a search begins: below it nothing was freed since the last one
 };
 
 /// Bytes of an arena, which return there when it dies. Move-only.
 class ArenaBlock {
  public:
   ArenaBlock() = default;
-  /// Empty when there is no room. size > 0.
+  /// Empty if there is no room. size > 0.
   ArenaBlock(Arena* arena, uint64_t size) : data_(arena->Allocate(size)) {
     if (data_ == nullptr) return;
     arena_ = arena;

@@ -20,7 +20,7 @@ struct BatchField {
     kJson,   // JSON, or what Python's json module takes for it (NaN, Infinity)
     kArray,  // an .npy file
     kBytes,  // as they are
-    kBoxes,  // of the image `like`: an .npy file, float32 [n, 4], in pixels of the batch
+    kBoxes,  // boxes of the image `like`: an .npy file, float32 [n, 4], in pixels of the batch
   };
   std::string name;   // of the entry
   std::string field;  // of the sample; "" of an image: its one field that is an image (IsImageField)
@@ -30,7 +30,7 @@ struct BatchField {
   LabelSpec label;   // kLabel
   BoxSpec boxes;     // kBoxes
 
-  /// Whether its rows are values and not an array.
+  /// True if its rows are values and not an array.
   bool is_value() const {
     if (kind == Kind::kImage) return image.encoded;
     return kind != Kind::kLabel || label.kind == LabelSpec::Kind::kText;
@@ -52,13 +52,13 @@ struct EncodedImage {
   ByteSpan file;
 
   std::string ToValue() const;
-  /// Of what ToValue has made, which stays.
+  /// Reads a value that ToValue has made; the value must outlive the result.
   static EncodedImage OfValue(std::string_view value);
 
   static constexpr size_t kHeadBytes = sizeof(ImageSize) + sizeof(SourceCrop);
 };
 
-/// "image", "label", "text" ...: as batches and messages name them.
+/// Returns the name that batches and messages use: "image", "label", "text" ...
 std::string_view KindNameOf(const BatchField& field);
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ namespace {
 
 using OutletClock = std::chrono::steady_clock;
 
-// How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
+// The interval at which a waiting consumer looks for the cause: finer than any cause that matters, and cheap.
 constexpr std::chrono::milliseconds kLedgerTick{2};
 
 void LogReplaced(const QuarantinedSample& sample) {

@@ -26,10 +26,11 @@ namespace millrace {
 /// hooks are called with it held. The consumer is one thread at a time; the others are any thread.
 ///
 /// The end comes after the batches that were put before it. A failure is an end, and is returned again. A consumer that
-/// holds all slots gets ResourceExhausted, which is no end. A wait that WaitReady gives up lasts until Next returns.
+/// holds all slots gets ResourceExhausted, which is no end. If WaitReady gives up a wait, the wait lasts until Next
+/// returns.
 ///
-/// The destructor calls Hooks::returned for batches that nobody has taken, so members that hooks use are declared
-/// before the outlet. Slots that others hold may outlive it.
+/// The destructor calls Hooks::returned for batches that the consumer has not taken, so members that hooks use are
+/// declared before the outlet. Slots that others hold may outlive it.
 class BatchOutlet {
  public:
   using Time = StallLedger::Time;
@@ -49,13 +50,13 @@ class BatchOutlet {
     std::function<void()> waits = [] {};      // waiting_since() has changed by a call of the consumer
   };
 
-  /// `slot_memory` is given back with the last slot. `mutex` outlives the outlet.
+  /// Takes `slot_memory`, which is given back with the last slot. `mutex` outlives the outlet.
   BatchOutlet(std::mutex& mutex, const Options& options, Reservation slot_memory, Hooks hooks);
 
   // ---- The consumer
 
-  /// As those of BatchSource. The report has what batches and waiting say. The first damaged sample is logged, if the
-  /// options say so.
+  /// These are as those of BatchSource. The report has the facts of batches and of waiting. If the options say so, the
+  /// first damaged sample is logged.
   absl::StatusOr<std::optional<Batch>> Next();
   bool WaitReady(std::chrono::nanoseconds limit);
   LoaderReport report() const;
@@ -64,15 +65,15 @@ class BatchOutlet {
 
   /// Thread-safe, with or without the mutex.
   BatchRing& ring() { return ring_; }
-  /// The next batch, in a slot of the ring. May throw std::bad_alloc.
+  /// Adds the next batch, in a slot of the ring. May throw std::bad_alloc.
   void Put(Batch batch);
-  /// There are no more batches. OK: after the last epoch.
+  /// Ends the batches: there are no more. OK means after the last epoch.
   void End(absl::Status status);
-  /// Batches that the consumer has not taken.
+  /// The number of batches that the consumer has not taken.
   uint64_t untaken() const { return batches_.size(); }
-  /// Slots that the consumer does not hold.
+  /// The number of slots that the consumer does not hold.
   uint64_t unheld() const { return slots_ - held_; }
-  /// Since when the consumer waits; nullopt if it does not wait, or need not any more.
+  /// The time since which the consumer waits; nullopt if it does not wait, or does not have to any more.
   std::optional<Time> waiting_since() const { return ready() ? std::nullopt : asked_; }
 
  private:

@@ -13,10 +13,10 @@ using std::chrono::minutes;
 
 constexpr uint64_t kSlots = 2;
 
-// An outlet and its owner, which counts what the hooks say.
+// An outlet and its owner, which counts the calls of hooks.
 class BatchOutletTest : public ::testing::Test {
  protected:
-  // The n-th batch, in a slot.
+  // Makes the n-th batch, in a slot.
   Batch MakeBatch(uint64_t n) {
     Batch batch;
     batch.valid = 1;

@@ -28,7 +28,7 @@ struct ArrayShape {
 };
 using BatchShape = std::vector<ArrayShape>;
 
-/// A sample that could not be used and what took its place.
+/// A sample that could not be used, and its replacement.
 struct QuarantinedSample {
   std::string uri;  // of the object, and the sample's key
   std::string reason;
@@ -65,17 +65,21 @@ struct BatchFacts {
   uint64_t odd_images = 0;                     // with warnings of their codec, which are shown as Pillow shows them
 };
 
-/// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
+/// One batch of one rank, with all that its receiver needs to account for it. A batch of two images, for example, has
+/// the arrays `image` [2, 224, 224, 3], `label` [2], `valid` [2] and `sample` [2]. Move-only; its memory returns to its
 /// source when it and all copies of `memory` are gone, also after the source itself is gone. Its values are the
-/// consumer's from the start: the source counts them no more. Rows without a sample are padding: label -100,
+/// consumer's from the start: the source does not count them any more. Rows without a sample are padding: label -100,
 /// pad_token, values without bytes.
 ///
-/// Arrays: images and labels that are integers, by the names of the fields ("image" and "label", if none are given); of
-/// rows of tokens "tokens" (of token_type),
-/// "token_mask" (1 = a token), "position_ids" and "segment_ids" (if they are known: a token's place in its piece, and
-/// the piece, from 1 on), "row" (its number in its table). All batches have "valid" (1 = a sample) and "sample"
-/// (ordinal in the index: of the replacement, if one was made; of a row of tokens, of the sample that it begins with,
-/// as its key), those of several parts "part".
+/// Arrays of samples are images and labels that are integers. They have the names of their fields, or "image" and
+/// "label" if no fields are given. Rows of tokens have these arrays:
+/// - "tokens" (of token_type) and "token_mask" (1 = a token);
+/// - "position_ids" and "segment_ids", if they are known: a token's place in its piece, and the piece, from 1 on;
+/// - "row" (its number in its table).
+///
+/// All batches have "valid" (1 = a sample) and "sample", an ordinal in the index. If a replacement was made, it is that
+/// of the replacement. For a row of tokens, it is that of the sample that the row begins with, and so is the key.
+/// Batches of several parts have "part".
 struct Batch : BatchFacts {
   size_t shape = 0;                // which of BatchSource::shapes() it has
   uint64_t length = 0;             // of a row of tokens; 0: there are none
@@ -83,7 +87,7 @@ struct Batch : BatchFacts {
   MutableByteSpan slot;            // whole pages that they are parts of; later batches come in the same slots
   std::vector<BatchArray> arrays;  // those of its shape, in its order
 
-  /// The array of that name; empty if there is none.
+  /// Returns the array of that name; empty if there is none.
   MutableByteSpan Bytes(std::string_view name) const;
   template <typename T>
   std::span<T> Array(std::string_view name) const {
@@ -92,7 +96,7 @@ struct Batch : BatchFacts {
   }
 };
 
-/// What one worker of the data service has done for this consumer.
+/// Reports the work of one worker of the data service for this consumer.
 struct WorkerReport {
   std::string worker;        // HOST:PORT, or "local": this process
   uint64_t rows = 0;         // of the batches that were received, with padding
@@ -100,10 +104,10 @@ struct WorkerReport {
   std::string last_failure;  // why; "" without failures
 };
 
-/// Who holds the memory of a loader now: bytes that the system has given.
+/// Reports the users of a loader's memory: bytes that the system has given.
 struct MemoryReport {
   uint64_t budget_bytes = 0;   // its own, or the one that it shares
-  uint64_t loaders = 0;        // that share it; 1: nobody else
+  uint64_t loaders = 0;        // that share it; 1: only this one
   uint64_t item_bytes = 0;     // of fetched items
   uint64_t landing_bytes = 0;  // of runs of neighbours in flight
   uint64_t batch_bytes = 0;    // of batches, those of the program too
@@ -111,13 +115,13 @@ struct MemoryReport {
   uint64_t account_bytes = 0;  // at most: of the largest sample, keys, states and values of rows, tables of rows
 };
 
-/// What the consumer has received so far and what it cost.
+/// Reports all that the consumer has received so far, and its costs.
 struct LoaderReport {
   static constexpr size_t kMaxQuarantineEntries = 1000;
 
   uint64_t samples = 0;                // valid rows
   uint64_t tokens = 0;                 // of them
-  uint64_t token_places = 0;           // of all rows of the batches: what are no tokens are padding
+  uint64_t token_places = 0;           // of all rows of the batches: places without tokens are padding
   Uint128 digest;                      // of the valid rows, when asked for
   Position position;                   // after the last batch that was received
   std::vector<uint64_t> part_samples;  // valid rows of each part of the source
@@ -129,33 +133,33 @@ struct LoaderReport {
   MemoryReport memory;
   std::vector<WorkerReport> workers;  // in the order in which they were named, and this process; empty without any
 
-  /// The batch was received. part_samples has room for its parts.
+  /// Adds a batch that was received. part_samples has room for its parts.
   void Add(const Batch& batch);
 };
 
-/// Where batches come from, in order and each once: a Loader, or another machine's. Next and WaitReady may be called
-/// from any one thread at a time, all else from any thread.
+/// A source of batches, in order and each once: a Loader, or another machine's. Next and WaitReady may be called from
+/// any one thread at a time, all others from any thread.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  /// The next batch, nullopt after the last one of the last epoch. Blocks. An error is final and returned again, but
-  /// for ResourceExhausted: the program holds so many batches that no memory is left for another; it may let go of some
-  /// and go on.
+  /// Returns the next batch, nullopt after the last one of the last epoch. Blocks. An error is final and returned
+  /// again, except ResourceExhausted. That error means that the program holds so many batches that no memory is left
+  /// for another. The program may release some and continue.
   virtual absl::StatusOr<std::optional<Batch>> Next() = 0;
 
-  /// Waits until Next() would not block, at most `limit`; true when so. For callers that must look at signals
+  /// Waits until Next() would not block, at most `limit`; returns true if so. For callers that must look at signals
   /// meanwhile.
   virtual bool WaitReady(std::chrono::nanoseconds limit) = 0;
 
   virtual LoaderReport report() const = 0;
 
-  /// All shapes that batches have. Every batch has one of them, since its memory is laid out by it. With
-  /// LastBatch::kShort the last batch of an epoch may have fewer rows.
+  /// The shapes of batches. Every batch has one of them, since its memory is laid out by it. With LastBatch::kShort the
+  /// last batch of an epoch may have fewer rows.
   virtual const std::vector<BatchShape>& shapes() const = 0;
-  /// Batches of an epoch, for this and every rank.
+  /// The number of batches of an epoch, for this and every rank.
   virtual uint64_t steps_per_epoch() const = 0;
-  /// Samples, or rows, of an epoch, of all ranks.
+  /// The number of samples, or rows, of an epoch, of all ranks.
   virtual uint64_t samples_per_epoch() const = 0;
 };
 

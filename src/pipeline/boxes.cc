@@ -166,7 +166,7 @@ absl::StatusOr<std::vector<Box>> ParseBoxes(ByteSpan value, const BoxSpec& spec,
 
 Box ShownBox(const Box& box, const Frame& frame, int width, int height) {
   const SourceCrop& crop = frame.crop;
-  // Beyond the image there is nothing, also where a crop reaches beyond it.
+  // A box ends at the image's edge, even if a crop reaches beyond it.
   const auto x = [&](double at) {
     const double shown = (std::clamp<double>(at, 0, frame.image.width) - crop.x) / crop.width * width;
     return std::clamp<double>(crop.flip ? width - shown : shown, 0, width);
@@ -184,7 +184,7 @@ Box ShownBox(const Box& box, const Frame& frame, int width, int height) {
         WarpRectangle(warp, {shown.left, shown.top, shown.right, shown.bottom}, {width, height});
     shown = {warped[0], warped[1], warped[2], warped[3]};
   }
-  // As float32, in which it is delivered.
+  // The comparison is in float32, the type that is delivered.
   const bool has_area = static_cast<float>(shown.right) > static_cast<float>(shown.left) &&
                         static_cast<float>(shown.bottom) > static_cast<float>(shown.top);
   return has_area ? shown : Box();

@@ -1,4 +1,4 @@
-// Any form of boxes and any bytes as their field: no crash, and what is shown lies within the output.
+// Any form of boxes and any bytes as their field must not crash, and shown boxes lie within the output.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

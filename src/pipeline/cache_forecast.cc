@@ -18,13 +18,13 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kDrawDomain = 0x4d522d666f7265;  // "MR-fore"
-// As RoomMaker keeps in mind.
+// RoomMaker uses the same number.
 constexpr int kCandidates = 64;
-// Items of an extent that are looked up for its first use.
+// The number of items of an extent that are looked up for its first use.
 constexpr uint64_t kItemsOfExtent = 64;
 constexpr uint64_t kBlock = 4096;
 
-/// What is kept as a whole.
+/// A unit that is kept as a whole.
 struct CacheUnit {
   uint64_t first = 0;  // item
   uint64_t items = 1;
@@ -62,7 +62,7 @@ class Units {
 
   absl::Status Find() {
     for (size_t part = 0; part < plan_.source.parts().size(); ++part) all_ += UnitsOf(part);
-    // One of so many neighbours.
+    // One of `step` neighbours is drawn.
     const uint64_t step = (all_ + options_.most_units - 1) / std::max<uint64_t>(options_.most_units, 1);
     for (size_t part = 0; part < plan_.source.parts().size(); ++part) {
       const uint64_t items = ItemsOfUnit(part);
@@ -108,7 +108,7 @@ class Units {
     return (plan_.source.SizeOf(part) + ItemsOfUnit(part) - 1) / ItemsOfUnit(part);
   }
 
-  // When the first one of its items comes: in a mix maybe several times, in each pass.
+  // Returns the turns at which the first one of its items comes. In a mix there may be several turns, one in each pass.
   std::vector<uint64_t> Turns(const EpochOrder& order, const CacheUnit& unit) const {
     std::vector<uint64_t> turns;
     if (!order.invertible()) return turns;  // nothing is known
@@ -134,7 +134,7 @@ class Units {
   double share_ = 1;
 };
 
-/// The cached units of one policy.
+/// Gets each read that a cache of one policy would serve.
 using Hit = absl::FunctionRef<void(const Access&)>;
 
 void SimulateOptimum(const std::vector<Access>& reads, const std::vector<CacheUnit>& units, uint64_t capacity,
@@ -204,7 +204,8 @@ void SimulateOurs(const std::vector<Access>& reads, const std::vector<CacheUnit>
     bytes -= units[unit].bytes;
   };
   for (const Access& read : reads) {
-    // What a loader knows: also of epochs behind the last one, of which nothing is counted here.
+    // These hints are those of a loader, which also knows epochs behind the last one. Nothing of those epochs is
+    // counted here.
     const UseHints hints{kJob, read.next == UseHints::kNever ? read.use + period : read.next};
     if (const auto found = cached.find(read.unit); found != cached.end()) {
       hit(read);

@@ -10,19 +10,21 @@ namespace millrace {
 struct CacheForecastOptions {
   uint64_t capacity_bytes = 0;  // of the disk
   uint64_t epochs = 5;
-  /// Of the world's ranks, those that share the cache; 0: all.
+  /// The number of the world's ranks that share the cache; 0: all.
   uint64_t local_ranks = 0;
-  /// Units beyond this many are represented by so many of them, drawn at random, in a cache that is smaller likewise.
+  /// The maximal number of units that are simulated. If there are more, this many, drawn at random, represent them, in
+  /// a cache that is smaller in proportion.
   uint64_t most_units = 100'000;
 };
 
-/// What a cache of a size would bring a loader, worked out from the plan and the index alone: nothing else is read.
-/// Units are what a cache keeps or removes as a whole: the extents of a windowed order, the samples of a shuffled one.
+/// Forecasts how many bytes a cache of a size would serve to a loader. It is computed from the plan and the index
+/// alone: nothing else is read. A cache keeps or removes each unit as a whole. Units are the extents of a windowed
+/// order, or the samples of a shuffled one.
 struct CacheForecast {
   struct Policies {
     uint64_t ours = 0;     // bytes that come from the cache
-    uint64_t lru = 0;      // by removing what was used longest ago, as other caches do
-    uint64_t optimum = 0;  // by knowing all that comes
+    uint64_t lru = 0;      // by removing the least recently used, as other caches do
+    uint64_t optimum = 0;  // by knowing all reads that come
   };
   struct Epoch {
     uint64_t bytes = 0;  // that are read
@@ -33,11 +35,12 @@ struct CacheForecast {
   uint64_t units = 0;
   bool sampled = false;
 
-  /// Of all epochs together.
+  /// Returns the sum of all epochs.
   Epoch Sum() const;
 };
 
-/// The options are checked as Loader::Create does, with the same errors; memory need not be free.
+/// Forecasts the first epochs. The options are checked as Loader::Create does, with the same errors; memory need not be
+/// free.
 absl::StatusOr<CacheForecast> ForecastCache(const Source& source, LoaderOptions options,
                                             const CacheForecastOptions& cache);
 

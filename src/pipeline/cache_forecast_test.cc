@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// Of a mix whose parts come less and more often than once an epoch, against a walk through its epochs.
+// Compares a mix, whose parts come less and more often than once an epoch, with a walk through its epochs.
 TEST(CacheForecast, OfAMixCountsEachTimeThatASampleComes) {
   Runtime runtime({.io_threads = 1, .cpu_threads = 1});
   Stores stores(runtime);

@@ -27,7 +27,7 @@ bool CountsAll(const Index& index) {
   return counted == index.size();
 }
 
-// Samples whose class is stored and not counted.
+// Returns samples whose class is stored and not counted.
 absl::StatusOr<std::vector<IndexedSample>> Uncounted(const Subset& part, size_t most) {
   std::vector<IndexedSample> found;
   const uint64_t size = part.index().size();
@@ -75,7 +75,7 @@ absl::Status CheckClasses(const LoaderPlan& plan, const std::stop_token& stop) {
     }
     for (const Subset& part : plan.source.parts()) {
       if (part.index().kind() != DataKind::kTar || CountsAll(part.index())) continue;
-      // If no class is counted, they may be other numbers: the first one tells.
+      // If no class is counted, they may be other numbers, and the first one shows it.
       ASSIGN_OR_RETURN(const std::vector<IndexedSample> samples,
                        Uncounted(part, part.index().has_labels() ? kMostRead : 1));
       for (const IndexedSample& entry : samples) RETURN_IF_ERROR(CheckOne(part, entry, wanted.label, stop));

@@ -20,15 +20,15 @@ struct ColumnValue {
   std::string value;
 };
 
-/// Larger values are refused: a column is for choosing samples, not for reading them.
+/// The maximal bytes of a value. Larger ones are refused: a column is for choosing samples, not for reading them.
 inline constexpr uint64_t kMaxColumnValueBytes = uint64_t{64} << 10;
 
-/// The values of a field of all samples of `of`, in their order; nullopt for a sample that lacks the field. Values in
-/// the index (columns of manifests and of files of labels, class folders) cost no request. For the others, the bytes of
-/// the field alone are read, many at a time. They cannot be verified, since the index keeps one checksum for a whole
-/// sample. Blocking. InvalidArgument if there is no such field in the data set, or if a value is too large. DataLoss if
-/// a value means nothing. FailedPrecondition if an object was replaced. Cancelled soon after a stop is requested. Other
-/// errors are those of the store.
+/// Returns the values of a field of all samples of `of`, in their order; nullopt for a sample that lacks the field.
+/// Values in the index (columns of manifests and of files of labels, class folders) cost no request. For the others,
+/// the bytes of the field alone are read, many at a time. They cannot be verified, since the index keeps one checksum
+/// for a whole sample. Blocking. InvalidArgument if there is no such field in the data set, or if a value is too large.
+/// DataLoss if a value cannot be parsed. FailedPrecondition if an object was replaced. Cancelled soon after a stop is
+/// requested. Other errors are those of the store.
 absl::StatusOr<std::vector<std::optional<ColumnValue>>> ReadColumn(const Subset& of, std::string_view field,
                                                                    MemoryBudget& memory,
                                                                    const std::stop_token& stop = {});

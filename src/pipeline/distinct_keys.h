@@ -22,8 +22,8 @@ class DistinctCount {
   std::set<uint64_t> smallest_;
 };
 
-/// InvalidArgument if fewer than half of the samples have a key of their own: parts by key would be neither random nor
-/// of the sizes asked for. `uri` is for the message. Goes through the index once.
+/// Returns InvalidArgument if fewer than half of the samples have a key of their own: parts by key would be neither
+/// random nor of the sizes asked for. `uri` is for the message. Walks the index once.
 absl::Status CheckKeysDiffer(const Index& index, const std::string& uri);
 
 }  // namespace millrace

@@ -12,7 +12,8 @@ namespace millrace {
 
 namespace {
 
-// What the walker hears of at once while the CPUs have enough to do: to wake it for each costs more than it does.
+// The walker gets this many events at once while the CPUs have enough to do: to wake it for each costs more than the
+// event.
 constexpr size_t kNewsAtOnce = 8;
 
 bool Later(const std::unique_ptr<Walker::Task>& a, const std::unique_ptr<Walker::Task>& b) {
@@ -85,7 +86,7 @@ Engine::News Engine::AwaitNews(bool wait) {
   return news;
 }
 
-// True when there is more to do at once.
+// Executes a round. Returns true if there is more to do at once.
 bool Engine::Round(News news) {
   bool more = false;
   const auto guarded = [this](auto work) {
@@ -183,7 +184,7 @@ void Engine::RunTask() {
   if (completes || is_urgent()) Tell();
 }
 
-// Otherwise there are tasks left, and the last of them will tell.
+// True if the walker must look now. Otherwise there are tasks left, and the last of them will wake it.
 bool Engine::is_urgent() const {
   return tasks_.size() < static_cast<size_t>(runtime_.cpu().threads()) ||
          news_.fetched.size() + news_.decoded.size() >= kNewsAtOnce;

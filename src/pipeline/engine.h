@@ -22,16 +22,16 @@ namespace millrace {
 struct EngineMemory {
   Reservation slots;
   Reservation fetch;                            // all else; of a loader with a budget of its own
-  std::unique_ptr<MemoryShares::Member> share;  // of one without
+  std::unique_ptr<MemoryShares::Member> share;  // of a loader without one
 };
 
-/// The machine behind Loader: a thread that walks, the CPU pool's threads that decode, and the consumer, who takes the
-/// batches. All others only say what has happened: the callbacks of the store and of slots, which never wait for the
-/// walk. One mutex guards what is handed over, and nobody works while holding it.
+/// The implementation of Loader: a thread that walks, the CPU pool's threads that decode, and the consumer, which takes
+/// the batches. All others only report events: the callbacks of the store and of slots, which never wait for the walk.
+/// One mutex guards the data that are passed between threads, and no thread works while it holds the mutex.
 class Engine final : public Loader {
  public:
-  /// The reservation of slots lasts as long as the last batch. Throws what a thread or memory that the system refuses
-  /// throws.
+  /// Starts the walker's thread. The reservation of slots lasts as long as the last batch. If the system refuses a
+  /// thread or memory, it throws the exception of that.
   Engine(Runtime& runtime, LoaderPlan plan, EngineMemory memory);
   ~Engine() override;
 
@@ -45,7 +45,7 @@ class Engine final : public Loader {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  /// What has happened since the walker looked last.
+  /// The events since the walker looked last.
   struct News {
     std::vector<std::pair<std::unique_ptr<Fetcher::Request>, absl::Status>> fetched;
     std::vector<std::unique_ptr<Walker::Task>> decoded;
@@ -65,7 +65,7 @@ class Engine final : public Loader {
   void Send(std::unique_ptr<Fetcher::Request> request);
   void RunTask();
   void Tell();             // that there are news; with mutex_ held
-  bool is_urgent() const;  // likewise
+  bool is_urgent() const;  // whether there are urgent news; with mutex_ held
   absl::Status NoMemory() const;
 
   Runtime& runtime_;
@@ -85,7 +85,7 @@ class Engine final : public Loader {
   std::vector<std::unique_ptr<RowDecoder>> idle_decoders_;
   Walker::Wait wait_;
   std::atomic<uint64_t> item_bytes_{0};     // that the system has given for items
-  std::atomic<uint64_t> landing_bytes_{0};  // and for runs in flight
+  std::atomic<uint64_t> landing_bytes_{0};  // that the system has given for runs in flight
   BatchOutlet outlet_;
   Walker walker_;
   std::thread thread_;

@@ -9,10 +9,11 @@
 
 namespace millrace {
 
-/// The steps of one epoch and the rows of their batches, for one rank; what `consumed` counts is what positions count.
+/// The steps of one epoch and the rows of their batches, for one rank; `consumed` counts the same as positions. For
+/// example, with 4 ranks and batches of 128, the rows of rank 1 in step 0 are positions 1, 5, 9 .. 509 of the plan.
 /// Without buckets a step is a stretch of the plan. With buckets, each bucket has a plan and steps of its own, and an
-/// exact mix of all their steps says which comes when: then a step is a position.
-/// Not thread-safe; must not outlive the loader's plan.
+/// exact mix of all their steps gives their order: then a step is a position. Not thread-safe; must not outlive the
+/// loader's plan.
 class EpochOrder {
  public:
   EpochOrder(const LoaderPlan& loader, uint64_t epoch);
@@ -32,18 +33,18 @@ class EpochOrder {
     Draw draw;
     bool counts = true;  // false: a repeat
   };
-  /// Row `row` of this rank in that step; row < rows. Fastest in ascending order.
+  /// Returns row `row` of this rank in that step; row < rows. Fastest in ascending order.
   Row RowAt(uint64_t consumed, uint64_t row);
 
-  /// Row::turn of the draw, when it comes to this rank in the step after `consumed` or later, and counts.
+  /// Returns Row::turn of the draw, if it comes to this rank in the step after `consumed` or later, and counts.
   std::optional<uint64_t> TurnOf(const Draw& draw, uint64_t consumed) const;
-  /// Row::turn of the draw, for whatever rank and row it comes to in this epoch; nullopt if it does not come.
+  /// Returns Row::turn of the draw, for any rank and row that it comes to in this epoch; nullopt if it does not come.
   std::optional<uint64_t> AnyTurnOf(const Draw& draw) const;
-  /// Likewise the first turn of the item from `from` on, of whatever draw; nullopt if it does not come there.
+  /// Returns the first turn of the item from `from` on, of any draw; nullopt if it does not come there.
   std::optional<uint64_t> NextTurnOf(uint64_t item, uint64_t from) const;
-  /// One past the last turn of an epoch; of all epochs the same.
+  /// The number after the last turn of an epoch; it is the same for all epochs.
   uint64_t turns() const;
-  /// Whether a draw's turn is known: draws without inverse are fetched one by one.
+  /// True if a draw's turn is known: draws without inverse are fetched one by one.
   bool invertible() const { return plans_.front().invertible(); }
 
  private:
@@ -61,8 +62,8 @@ class EpochOrder {
   std::vector<std::unique_ptr<Plan::Cursor>> cursors_;
 };
 
-/// The mix of the steps of all buckets, evenly interleaved; within a cycle of the mix the steps of one bucket are
-/// permuted.
+/// Returns the mix of the steps of all buckets, evenly interleaved; within a cycle of the mix the steps of one bucket
+/// are permuted.
 Mix MixOfSteps(const std::vector<Batching>& buckets);
 
 }  // namespace millrace

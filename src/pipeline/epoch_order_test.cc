@@ -33,7 +33,7 @@ class EpochOrderTest : public ::testing::Test {
     return *Source::OfRows(stores_, *dataset_, tokens);
   }
 
-  // What TurnOf says of every draw, against a walk through all that is left of the epoch.
+  // Compares TurnOf of every draw with a walk through the rest of the epoch.
   void CheckTurns(const LoaderPlan& plan, uint64_t epoch) {
     EpochOrder order(plan, epoch);
     for (const uint64_t steps : {0u, 1u, 7u, 20u}) {
@@ -97,8 +97,8 @@ TEST_F(EpochOrderTest, TurnsOfAMixAreThoseOfAWalk) {
   CheckTurns(*Settle(Source({*dataset_, *dataset_}), options_), 2);
 }
 
-// The order of an epoch of buckets is for ever. Where this fails, positions that were written before lead elsewhere:
-// raise the version of positions (plan/position.cc), or undo the change.
+// The order of an epoch of buckets must never change. If this test fails, positions that were written before lead to
+// other places: raise the version of positions (plan/position.cc), or undo the change.
 TEST_F(EpochOrderTest, GoldenOfBuckets) {
   options_.shuffle = Shuffle::kGlobal;
   options_.world = 2;

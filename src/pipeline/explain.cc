@@ -13,7 +13,7 @@ namespace millrace {
 
 namespace {
 
-/// Goes through the epoch as the engine and the fetcher do, with memory that is always free.
+/// Walks the epoch as the engine and the fetcher do, with memory that is always free.
 class DryRun {
  public:
   DryRun(const LoaderPlan& loader, uint64_t epoch, uint64_t consumed)
@@ -27,7 +27,7 @@ class DryRun {
 
   const Fetcher::Sizes& sizes() const { return sizes_; }
 
-  /// Until `limit` items of their own were walked; those that come first are listed.
+  /// Walks until `limit` items of their own were walked; the first `first_items` of them are listed.
   absl::Status Run(uint64_t limit, uint64_t first_items) {
     for (uint64_t at = consumed_; loader_.StepsFrom(at) > 0; at = loader_.After(at)) {
       const EpochOrder::Step step = order_.StepAt(at);
@@ -57,7 +57,7 @@ class DryRun {
     found.readers = items_ > 0 ? static_cast<double>(covered_) / static_cast<double>(items_) : 1;
     found.estimated = cut_;
     if (!cut_) return found;
-    // Samples that were taken along beyond the walk are part of what was fetched: so the ratio is that of the epoch.
+    // Samples that were taken along beyond the walk are part of the fetched ones: so the ratio is that of the epoch.
     const auto scaled = [](uint64_t count, uint64_t from, uint64_t to) {
       return from > 0 ? static_cast<uint64_t>(static_cast<double>(count) * static_cast<double>(to) /
                                               static_cast<double>(from))
@@ -72,7 +72,7 @@ class DryRun {
   }
 
  private:
-  /// As one number; that two come to be equal is too unlikely to matter here.
+  /// Returns the draw as one number; equal numbers of two draws are too unlikely to matter here.
   static uint64_t KeyOf(const Draw& draw) { return draw.turn == 0 ? draw.item : HashKey(draw.turn, {draw.item}); }
 
   absl::StatusOr<std::vector<bool>*> AskedOf(const Draw& draw) {
@@ -144,11 +144,11 @@ class DryRun {
   uint64_t walked_ = 0;
   bool cut_ = false;
   std::unordered_map<uint64_t, std::vector<bool>> asked_;  // pieces of items whose turn has not passed
-  std::unordered_set<uint64_t> extents_;                   // of which something was fetched
-  uint64_t covered_ = 0;                                   // items of these extents, whoever fetches them
+  std::unordered_set<uint64_t> extents_;                   // extents with fetched items
+  uint64_t covered_ = 0;                                   // items of these extents, fetched by any rank
   uint64_t items_ = 0;                                     // fetched
   uint64_t first_items_ = 0;                               // of them, by the first step
-  uint64_t first_requests_ = 0;                            // likewise
+  uint64_t first_requests_ = 0;                            // by the first step
   LoaderExplanation::Fetches found_;
 };
 
@@ -178,7 +178,7 @@ absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, const E
   return found;
 }
 
-/// Rows of this rank's batches that hold items of their own, from `consumed` to the end of the epoch.
+/// Counts rows of this rank's batches that hold items of their own, from `consumed` to the end of the epoch.
 uint64_t RankSamples(const LoaderPlan& loader, uint64_t epoch, uint64_t consumed) {
   if (loader.bucketed()) {
     const EpochOrder order(loader, epoch);

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// What a loader with these options would do in the epoch at which it starts, worked out from the plan and the index
-/// alone: nothing else is read.
+/// Explains how a loader with these options would work in the epoch at which it starts. It is computed from the plan
+/// and the index alone: nothing else is read.
 struct LoaderExplanation {
   std::vector<std::string> left_out;  // sentences on samples that are no images (image_samples.h)
   OrderPolicy policy;                 // of a mix: of its first part, as what follows
@@ -33,7 +33,7 @@ struct LoaderExplanation {
   Draws draws = Draws::kExact;
   bool fresh_passes = false;
 
-  /// Of rows of tokens; of each bucket where there are any.
+  /// Describes rows of tokens; if there are buckets, those of each bucket.
   struct Rows {
     uint64_t length = 0;
     uint64_t batch = 0;
@@ -43,7 +43,8 @@ struct LoaderExplanation {
     std::string uri;         // where the table is kept
   };
   std::vector<Rows> rows;
-  /// Places in the rows of an epoch that hold no tokens, as a share of all; what is padded or dropped at its end apart.
+  /// The share of places in the rows of an epoch that hold no tokens, except for rows that are padded or dropped at its
+  /// end.
   double padding = 0;
 
   uint64_t steps = 0;         // that are left in the epoch
@@ -55,10 +56,11 @@ struct LoaderExplanation {
   uint64_t reserve_bytes = 0;    // for the largest sample, when all else is full
   uint64_t account_bytes = 0;    // the rest: keys and states of the rows of batches, and of tokens the tables of rows
   uint64_t unused_bytes = 0;     // of the budget, which an epoch of this rank does not need
-  uint64_t reach_positions = 0;  // a sample is fetched with those of its neighbours whose turn comes within this
+  uint64_t reach_positions = 0;  // a sample is fetched with the neighbours whose turn comes within this
   bool reaches_window = false;   // so that each run of neighbours is one request
 
-  /// Of this rank, for these steps. Where the fetcher's memory is full at the wrong time it makes a few more requests.
+  /// Counts the fetches of this rank for these steps. If the fetcher's memory is full at the wrong time, it makes a few
+  /// more requests.
   struct Fetches {
     uint64_t requests = 0;
     uint64_t bytes = 0;         // of these requests
@@ -81,9 +83,9 @@ struct LoaderExplanation {
   std::vector<Sample> first;  // of this rank
 };
 
-/// The rows of a source, as LoaderExplanation has them; empty where items are samples.
+/// Returns the rows of a source, as LoaderExplanation has them; empty if items are samples.
 std::vector<LoaderExplanation::Rows> DescribeRows(const Source& source);
-/// The share of their places that holds no tokens.
+/// Returns the share of their places that holds no tokens.
 double PaddingOf(const std::vector<LoaderExplanation::Rows>& rows);
 
 struct ExplainLimits {
@@ -91,7 +93,7 @@ struct ExplainLimits {
   uint64_t walked_samples = 1'000'000;  // of the rank; beyond them, fetches are estimated. Takes about 1 us each
 };
 
-/// The options are checked as Loader::Create does, with the same errors; memory need not be free.
+/// Explains a loader. The options are checked as Loader::Create does, with the same errors; memory need not be free.
 absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions options,
                                           const ExplainLimits& limits = {});
 

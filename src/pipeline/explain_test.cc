@@ -70,8 +70,8 @@ TEST_F(ExplainTest, EstimatesFromAPart) {
   EXPECT_NEAR(static_cast<double>(part.fetches.bytes), static_cast<double>(whole.fetches.bytes), 200);
 }
 
-// Samples of one object, so that neighbours are fetched together, in windows of extents; alone, and where ranks share
-// extents. The part that is walked ends within a window.
+// The samples are in one object, so that neighbours are fetched together, in windows of extents. One rank is alone, or
+// ranks share extents. The walked part ends within a window.
 TEST_F(ExplainTest, EstimatesWindowsFromAPart) {
   const auto shard = OpenTokenPair(runtime_, stores_, "mem://tokens", std::vector<uint32_t>(60'000, 32));
   options_.allow_arrays = true;

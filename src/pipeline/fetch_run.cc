@@ -8,7 +8,7 @@ namespace millrace {
 
 namespace {
 
-// What a run needs to know of a sample.
+// The facts about a sample that a run needs.
 struct Entry {
   uint64_t rank = 0;
   uint32_t object = 0;
@@ -19,12 +19,12 @@ struct Entry {
 // Reads entries of neighbours together: an index decodes a block of them in the time of one.
 class EntryReader {
  public:
-  // As many as the index decodes to find the last of them.
+  // The index decodes this many to find the last of them.
   static constexpr uint64_t kBlock = 32;
 
   EntryReader(const Index& index, const Selection* selection) : index_(index), selection_(selection) {}
 
-  // Those of ranks first .. last-1, at most kBlock; valid until the next call.
+  // Returns the entries of ranks first .. last-1, at most kBlock; valid until the next call.
   absl::StatusOr<std::span<const Entry>> Read(uint64_t first, uint64_t last) {
     entries_.clear();
     const uint64_t first_sample = SampleAt(first);
@@ -41,7 +41,7 @@ class EntryReader {
   }
 
  private:
-  // Of members of a subset that lie further apart, each is looked up.
+  // If members of a subset lie further apart, each is looked up.
   static constexpr uint64_t kMaxScanned = 8 * kBlock;
 
   uint64_t SampleAt(uint64_t rank) const { return selection_ != nullptr ? selection_->At(rank) : rank; }
@@ -82,7 +82,7 @@ class RunBuilder {
     run_.parts.push_back(own);
   }
 
-  // False where a gap, the object or the bound ends the run: then no span beyond this one fits either.
+  // Returns false if a gap, the object or the bound ends the run: then no span beyond this one fits either.
   bool Fits(uint32_t object, ByteRange span) const {
     if (object != run_.object) return false;
     const uint64_t gap = span.offset >= covered_.end()   ? span.offset - covered_.end()
@@ -99,7 +99,7 @@ class RunBuilder {
   }
 
   FetchRun Finish() {
-    // A sample without bytes lies where the next one does, and before it.
+    // A sample without bytes lies at the place of the next one, and before it.
     std::stable_sort(run_.parts.begin(), run_.parts.end(), [](const auto& a, const auto& b) {
       return a.span.offset != b.span.offset ? a.span.offset < b.span.offset : a.span.length < b.span.length;
     });
@@ -118,20 +118,21 @@ class RunBuilder {
   const uint64_t max_bytes_;
 };
 
-// first .. last-1.
+// The ranks first .. last-1.
 struct Ranks {
   uint64_t first = 0;
   uint64_t last = 0;
 };
 
-// Those of the extent of `rank` that one run with it may take: within so many, counted from the extent's first.
+// Returns the ranks in the extent of `rank` that one run with it may take: within so many, counted from the extent's
+// first.
 Ranks RanksNear(uint64_t rank, uint64_t extent, uint64_t items) {
   const uint64_t first_of_extent = rank - rank % extent;
   const uint64_t first = rank - (rank - first_of_extent) % items;
   return {first, std::min(first + items, first_of_extent + extent)};
 }
 
-// Pieces of one sample that is fetched whole are one part.
+// Joins pieces of one sample that is fetched whole into one part.
 void ShareSpans(FetchRun* run) {
   std::vector<FetchRun::Part> parts;
   for (FetchRun::Part& part : run->parts) {

@@ -14,7 +14,8 @@
 
 namespace millrace {
 
-/// Neighbouring samples of one object, or pieces of rows of tokens, that one request fetches.
+/// Neighbouring samples of one object, or pieces of rows of tokens, that one request fetches. For example, one request
+/// of 3 MB brings samples 7, 8 and 9 of a shard.
 struct FetchRun {
   struct Unit {
     uint64_t rank = 0;   // of the sample in its subset, or of the row in its table
@@ -37,22 +38,23 @@ struct FetchRun {
   ByteRange range() const { return {parts.front().span.offset, parts.back().span.end() - parts.front().span.offset}; }
 };
 
-/// The request for a run of that object: its range of the version that was indexed, with the checksums that the index
-/// has. If there are no such checksums, and the run is all of the object, that of the store counts.
+/// Returns the request for a run of that object: its range of the version that was indexed, with the checksums that the
+/// index has. If there are no such checksums, and the run is all of the object, the checksum of the store counts.
 GetOptions RequestFor(const FetchRun& run, const IndexedObject& object);
 
-/// Samples, or rows, of an extent that one run may span: so many cost more to keep account of than a request does.
+/// The maximal number of samples, or rows, of an extent that one run may span. So many cost more to keep account of
+/// than a request does.
 inline constexpr uint64_t kMaxRunItems = 16384;
-/// What ends a run.
+/// The limits that end a run.
 struct RunLimits {
   uint64_t bytes = 0;             // of the run
-  uint64_t gap = 0;               // bytes between two parts that nobody wants: they cost as much as a request more
+  uint64_t gap = 0;               // bytes between two parts that are not wanted: they cost as much as one more request
   uint64_t items = kMaxRunItems;  // it lies within as many of the extent, counted from its first or a multiple
 };
 
-/// The longest run around number `rank` of the subset (`selection` of the index; null: all of it) within its extent
-/// (`extent` consecutive samples of the subset) of samples that `wanted` accepts by their ranks,
-/// within `limits`, but always with the one itself. Pure, but for reading the index.
+/// Returns the longest run around number `rank` of the subset, within its extent (`extent` consecutive samples of the
+/// subset). The subset is `selection` of the index; null means all of it. The run has the samples that `wanted` accepts
+/// by their ranks, within `limits`, and always the one of `rank` itself. Pure, except for reading the index.
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
                                    const RunLimits& limits, absl::FunctionRef<bool(uint64_t)> wanted);
 
@@ -61,9 +63,9 @@ struct PieceOfRow {
   uint64_t rank = 0;
   uint32_t piece = 0;
 };
-/// The same around a piece of a row, among the pieces of the rows of its group and of its extent (`extent` consecutive
-/// rows), within `limits`, whose rows `wanted` accepts and that are not `asked` for yet. `group` is that of the row.
-/// `wanted` is called once for a row at most.
+/// Returns such a run around a piece of a row. It has pieces of the rows of its group and of its extent (`extent`
+/// consecutive rows), within `limits`. `wanted` accepts their rows, and they are not `asked` for yet. `group` is that
+/// of the row. `wanted` is called once for a row at most.
 absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, std::shared_ptr<const RowGroup> group, uint64_t extent,
                                         PieceOfRow own, const RunLimits& limits,
                                         absl::FunctionRef<bool(uint64_t)> wanted,

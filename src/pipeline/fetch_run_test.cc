@@ -15,7 +15,7 @@ struct At {
   uint64_t length;
 };
 
-// An index of objects "0", "1", ... with one field a sample.
+// Makes an index of objects "0", "1", ... with one field a sample.
 std::unique_ptr<Index> MakeIndex(const std::vector<std::vector<At>>& objects) {
   Runtime runtime({.io_threads = 1, .cpu_threads = 1});
   Stores stores(runtime);
@@ -49,7 +49,7 @@ TEST(RunAround, TakesTheWholeExtentInOrderOfOffset) {
   EXPECT_EQ(run.range(), (ByteRange{3072, 2148}));
 }
 
-// As sequences without tokens: they lie where others begin and end.
+// Sequences without tokens are such samples: they lie where others begin and end.
 TEST(RunAround, SamplesWithoutBytes) {
   const auto index = MakeIndex({{{512, 512}, {1024, 0}, {1024, 512}, {1536, 0}, {1536, 0}}});
   const FetchRun run = *RunAround(*index, nullptr, 16, 2, {1 << 20, 4096}, kAll);
@@ -75,7 +75,7 @@ TEST(RunAround, SkipsWhatNobodyWantsWhenItIsSmall) {
   EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 4, {1 << 20, 4096}, even)), (std::vector<uint64_t>{4}));
 }
 
-// Samples of 512 bytes, one behind the other.
+// Makes samples of 512 bytes, one behind the other.
 std::unique_ptr<Index> MakeEven(uint64_t count) {
   std::vector<At> samples;
   for (uint64_t i = 0; i < count; ++i) samples.push_back({i * 512, 512});
@@ -94,7 +94,8 @@ TEST(RunAround, ReadsOverGapsUpToTheLimit) {
   EXPECT_EQ(run(3584, 2560), (std::vector<uint64_t>{2, 4}));
 }
 
-// What lies too far away is not even asked about: in a large extent that would cost more than the request.
+// RunAround does not even ask about samples that are too far away: in a large extent that would cost more than the
+// request.
 TEST(RunAround, LooksNoFurtherThanTheGap) {
   const auto index = MakeEven(4000);
   uint64_t calls = 0;

@@ -26,7 +26,7 @@ FetchedItem::~FetchedItem() {
 
 RequestPhase FetchedItem::phase() const {
   const RequestPhase phase = request_ ? request_->load(std::memory_order_relaxed) : RequestPhase::kQueued;
-  // Of a row in several places: one part of it came, and others are on their way.
+  // A row may lie in several places: one part of it came, and others are in flight.
   return phase == RequestPhase::kDone && !ready() ? RequestPhase::kBody : phase;
 }
 

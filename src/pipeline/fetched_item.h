@@ -16,14 +16,14 @@
 
 namespace millrace {
 
-/// What one decode task does: a row of a batch. Steps are counted over the life of a loader.
+/// Identifies the unit of a decode task: a row of a batch. Steps are counted over the life of a loader.
 struct UnitId {
   uint64_t step = 0;
   uint32_t unit = 0;
   friend auto operator<=>(const UnitId&, const UnitId&) = default;
 };
 
-/// A piece of a row, and where its tokens lie in those of the row.
+/// A piece of a row, and the place of its tokens among those of the row.
 struct PlacedPiece {
   Segment piece;
   uint32_t start = 0;  // tokens
@@ -31,50 +31,50 @@ struct PlacedPiece {
 };
 
 /// The stored bytes of an item: those of a sample's span, or of the tokens of a row, one piece behind the other. Other
-/// threads than that of the Fetcher's owner may read the bytes, pieces and result of a ready one.
+/// threads than that of the Fetcher's owner may read the bytes, pieces and result of a ready item.
 class FetchedItem {
  public:
-  /// Memory of an arena (empty: there are no bytes). `bookkeeping`, which stands for what items take beside it, is
-  /// greater by Bookkeeping(pieces) while the item lives.
+  /// Makes an item with memory of an arena (empty: there are no bytes). `bookkeeping` counts the memory that items take
+  /// beside the arena; it is greater by Bookkeeping(pieces) while the item lives.
   FetchedItem(ArenaBlock memory, std::vector<PlacedPiece> pieces, uint64_t* bookkeeping);
-  /// Memory of its own.
+  /// Makes an item with memory of its own.
   FetchedItem(Buffer reserve, std::vector<PlacedPiece> pieces);
   ~FetchedItem();
   FetchedItem(const FetchedItem&) = delete;
   FetchedItem& operator=(const FetchedItem&) = delete;
 
-  /// Bytes beside those of the arena: of the item and the table that it is in. Charged so that millions of tiny items
-  /// stay within the budget, too.
+  /// Returns the bytes beside those of the arena: of the item and the table that it is in. They are charged so that
+  /// millions of tiny items stay within the budget, too.
   static constexpr uint64_t Bookkeeping(uint64_t pieces) { return 288 + pieces * sizeof(PlacedPiece); }
 
   MutableByteSpan span() { return memory_ ? memory_.span() : reserve_.span(); }
   ByteSpan span() const { return memory_ ? ByteSpan(memory_.span()) : reserve_.span(); }
-  /// Of a row; empty for samples.
+  /// The pieces of a row; empty for samples.
   std::span<const PlacedPiece> pieces() const { return pieces_; }
 
-  /// All of it was asked for, and fetched or failed for good.
+  /// True if all of it was asked for, and was fetched or failed for good.
   bool ready() const { return unasked_ == 0 && pending_ == 0; }
-  /// When ready: why there are no bytes. DataLoss is of samples only.
+  /// The reason, when ready, why there are no bytes. Only samples have DataLoss.
   const absl::Status& status() const { return status_; }
   struct Damage {
     uint32_t piece = 0;
     absl::Status status;
   };
-  /// When ready: pieces of a row that are damaged.
+  /// The pieces of a row, when ready, that are damaged.
   std::span<const Damage> damaged() const { return damaged_; }
   RequestPhase phase() const;
-  /// One of those in flight, if there are any.
+  /// The progress of one of the requests in flight, if there are any.
   const std::shared_ptr<RequestProgress>& request() const { return request_; }
 
-  std::optional<UnitId> waiting;  // for it to be ready; none while nobody has asked for it
+  std::optional<UnitId> waiting;  // the unit that waits for it to be ready; none if it was not asked for
 
  private:
   friend class Fetcher;
-  /// The first piece that was not asked for; unasked_ > 0.
+  /// Returns the first piece that was not asked for; unasked_ > 0.
   uint32_t NextPiece() const;
   bool asked(uint32_t piece) const { return pieces_.empty() ? unasked_ == 0 : pieces_[piece].asked; }
   void Ask(uint32_t piece, const std::shared_ptr<RequestProgress>& progress);
-  /// What was asked for has ended.
+  /// Ends a piece that was asked for.
   void Settle(uint32_t piece, const absl::Status& status);
 
   ArenaBlock memory_;

@@ -12,16 +12,16 @@ namespace millrace {
 
 namespace {
 
-// A request longer than this gains nothing over two.
+// A longer request has no advantage over two.
 constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 
-// What should be ahead of the consumer even when neighbours that are wanted later fill the memory: more than a fast
-// network delivers during the first byte's latency.
+// The bytes that should be ahead of the consumer, even if neighbours that are wanted later fill the memory. It is more
+// than a fast network delivers during the first byte's latency.
 constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
 constexpr uint64_t kMaxLeadItems = 32768;
 constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
-// Where all of an epoch fits: what is ahead of it in the next one, and the room for runs in flight, at least.
+// The minimum, if all of an epoch fits, of the bytes ahead in the next epoch, and of the room for runs in flight.
 constexpr uint64_t kLeastAheadBytes = uint64_t{8} << 20;
 
 void ForEachUnit(const FetchRun& run, absl::FunctionRef<void(const FetchRun::Part&, const FetchRun::Unit&)> call) {
@@ -42,14 +42,14 @@ std::vector<PlacedPiece> PiecesOf(const FetchRun& run, uint64_t rank) {
   return pieces;
 }
 
-// Bytes of the whole item that `unit` is of, or a piece of.
+// Returns the bytes of the whole item that `unit` is, or is a piece of.
 uint64_t BytesOf(const FetchRun::Unit& unit, const std::vector<PlacedPiece>& pieces) {
   if (pieces.empty()) return unit.bytes;
   const uint64_t token = unit.bytes / pieces[unit.piece].piece.length;
   return (pieces.back().start + pieces.back().piece.length) * token;
 }
 
-// Where the bytes of a unit belong.
+// Returns the memory for the bytes of a unit.
 MutableByteSpan PlaceOf(FetchedItem& item, const FetchRun::Unit& unit) {
   if (item.pieces().empty()) return item.span();
   const PlacedPiece& placed = item.pieces()[unit.piece];
@@ -63,7 +63,7 @@ uint64_t Fetcher::Options::largest_extent() const {
 }
 
 Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
-  // What is kept of small samples beside their bytes is most of what they take.
+  // The bookkeeping of small samples takes more memory than their bytes.
   const double mean_item = source.mean_item_bytes() + static_cast<double>(FetchedItem::Bookkeeping(0));
   const bool in_runs = options.largest_extent() > 1 || source.tokens() != nullptr;
   const auto extent_bytes = static_cast<uint64_t>(mean_item * static_cast<double>(options.largest_extent()));
@@ -71,7 +71,8 @@ Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
   items = options.memory_bytes - landing;
   uint64_t lead_bytes = std::min(kLeadBytes, items / 2);
   if (options.epoch_bytes > 0) {
-    // An epoch, with a tenth for uneven sizes and for what units of the arena waste, and the begin of the next one.
+    // The memory holds an epoch, with a tenth for uneven sizes and for units that the arena wastes, and the begin of
+    // the next one.
     const uint64_t ahead = std::clamp(options.epoch_bytes / 4, kLeastAheadBytes, kLeadBytes);
     const uint64_t enough = options.epoch_bytes + options.epoch_bytes / 10 + ahead;
     const uint64_t runs = std::max(kLeastAheadBytes, 4 * std::min(extent_bytes, kMaxRunBytes));
@@ -85,7 +86,7 @@ Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
   }
   max_run = std::min(kMaxRunBytes, landing / 4);
   lead = std::min(kMaxLeadItems, static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean_item));
-  // Neighbours that are wanted within `reach` may fill what the lead leaves, with a tenth for uneven sizes.
+  // Neighbours that are wanted within `reach` may fill the memory beside the lead, with a tenth for uneven sizes.
   uint64_t reach_bytes = std::max((items - lead_bytes) / 10 * 9, std::min(items / 4, extent_bytes));
   if (whole_epoch) reach_bytes = std::max(reach_bytes, options.epoch_bytes + static_cast<uint64_t>(mean_item));
   reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean_item) * options.turns_per_item;
@@ -161,7 +162,7 @@ absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& gr
   return run;
 }
 
-// Null where there is no memory.
+// Makes an item. Returns null if there is no memory.
 std::shared_ptr<FetchedItem> Fetcher::NewItem(const FetchRun& run, const FetchRun::Unit& unit) {
   std::vector<PlacedPiece> pieces = PiecesOf(run, unit.rank);
   const uint64_t size = BytesOf(unit, pieces);
@@ -179,7 +180,8 @@ std::shared_ptr<FetchedItem> Fetcher::NewReserve(const FetchRun& run, const Fetc
   return item;
 }
 
-// False where there is no room for it: `landing_full_` then. Requests in flight make some when they end.
+// Takes memory for the landing of a run. If there is none, it sets `landing_full_` and returns false. Requests in
+// flight free some when they end.
 bool Fetcher::Land(Request& request) {
   const FetchRun& run = request.run;
   const uint64_t length = run.range().length;
@@ -190,8 +192,8 @@ bool Fetcher::Land(Request& request) {
   return !landing_full_;
 }
 
-// With memory for all that the run brings: `early_` has all its items then. Null if there is none, and `*missing` is
-// what its items take.
+// Makes a request with memory for all bytes of the run: `early_` has all its items then. Returns null if there is no
+// memory, and `*missing` is the memory that its items take.
 std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run, const EarlyKey& own, uint64_t* missing) {
   auto request = std::make_unique<Request>();
   request->run = run;
@@ -224,7 +226,7 @@ std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run, const E
   return request;
 }
 
-// A run around one piece, or a sample; false if memory is used up.
+// Fetches a run around one piece, or a sample; returns false if memory is used up.
 absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& horizon, uint64_t items_ahead) {
   const EarlyKey own{horizon.epoch, wanted.draw};
   const auto asked = [&](const Wanted& other) {
@@ -242,7 +244,8 @@ absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& ho
     return false;
   }
   std::unique_ptr<Request> request = Allocate(last.run, own, &last.missing);
-  // If runs in flight take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
+  // If runs in flight take up all of `landing_`, enough is in flight: to fetch the item alone would only split this
+  // run.
   const bool waits_to_land = landing_full_ && requests_ > 0;
   if (request == nullptr && hurry && !waits_to_land) {
     Horizon alone = horizon;
@@ -346,7 +349,8 @@ Fetcher::Items Fetcher::Finish(std::unique_ptr<Request> request, const absl::Sta
   return ready;
 }
 
-// One damaged sample does not take its neighbours along. `status` tells of the first.
+// Returns the damage of a part, so that one damaged sample does not fail its neighbours. `status` describes the first
+// damage.
 absl::Status Fetcher::DamageOf(const Request& request, const FetchRun::Part& part, const absl::Status& status) const {
   const auto found = std::find(request.damaged.begin(), request.damaged.end(), part.span);
   if (found == request.damaged.end()) return absl::OkStatus();

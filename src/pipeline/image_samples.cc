@@ -34,14 +34,14 @@ bool HasOneOf(const IndexedSample& entry, const std::vector<std::string>& fields
   });
 }
 
-// Data sets of which samples may be left out. Those of a manifest are named by it.
+// Returns true for data sets of which samples may be left out. The samples of a manifest stay, since it names them.
 bool MayHoldOthers(const Dataset& dataset) {
   const Index& index = dataset.index();
   return index.kind() == DataKind::kRawObjects && !dataset.is_manifest() && !index.image_fields().empty() &&
          index.SomeLack(index.image_fields());
 }
 
-// "5 json" of each kind.
+// A kind and its number, such as "5 json".
 struct CountedKind {
   std::string name;
   uint64_t samples = 0;
@@ -96,7 +96,7 @@ class OthersFinder {
   std::map<std::string, size_t, std::less<>> numbers_;
 };
 
-// A pattern that takes the images of a data set, as their names are written.
+// Returns a pattern that matches the images of a data set, as their names are written.
 absl::StatusOr<std::string> PatternOfImages(const Dataset& dataset) {
   const Index& index = dataset.index();
   std::set<std::string> endings;
@@ -145,7 +145,7 @@ class PartsOfDataset {
     return wanted.classes && dataset_.labels() == nullptr ? SayEmptyClass(out) : absl::OkStatus();
   }
 
-  // One for each of the parts.
+  // Leaves out samples, with one sentence for each of the parts.
   absl::Status LeaveOut(const Source& source, std::vector<Subset>* parts, ImageSamples* out) const {
     for (const Part& own : parts_) {
       if (own.left_out.empty()) continue;
@@ -170,7 +170,7 @@ class PartsOfDataset {
     return entry.key;
   }
 
-  // "3 json, 1 txt, such as 'a' (json)"
+  // Returns the kinds: "3 json, 1 txt, such as 'a' (json)".
   absl::StatusOr<std::string> Kinds(const Part& own) const {
     constexpr size_t kShownKinds = 8;
     std::vector<CountedKind> kinds;

@@ -20,8 +20,8 @@ struct WantedFields {
   static WantedFields Of(const LoaderOptions& options);
 };
 
-/// Where raw objects are read as images, others that lie beside them are no samples: tables of labels, texts, archives,
-/// web pages. This is the rule of torchvision's ImageFolder.
+/// The result of leaving out raw objects that are no images, if raw objects are read as images. Such objects are tables
+/// of labels, texts, archives, web pages. This is the rule of torchvision's ImageFolder.
 struct ImageSamples {
   /// The samples that are left out of a data set.
   struct LeftOut {
@@ -40,12 +40,12 @@ struct ImageSamples {
 };
 
 /// Leaves out, of data sets of raw objects with images, the samples that have no image and no field of `wanted.names`.
-/// Images of formats that photos have and that are not decoded stay. So do samples that a file of labels names, all of
-/// a manifest, and, without `wanted.images`, all samples. Goes through the index of such a data set once for a source
-/// and all its copies, as long as they are asked for the same. Blocking; errors are those of the indexes.
+/// Images of photo formats that are not decoded stay. So do samples that a file of labels names, all of a manifest,
+/// and, without `wanted.images`, all samples. Walks the index of such a data set once for a source and all its copies,
+/// as long as `wanted` is the same. Blocking; errors are those of the indexes.
 absl::StatusOr<ImageSamples> OnlyImageSamples(const Source& source, const WantedFields& wanted);
 
-/// True if a sample of the index may be left out so: a raw object, beside images, that holds none.
+/// Returns true if a sample of the index may be left out so: a raw object, beside images, that holds none.
 bool IsBesideImages(const Index& index, const IndexedSample& entry);
 
 }  // namespace millrace

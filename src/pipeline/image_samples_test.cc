@@ -57,7 +57,7 @@ TEST_F(ImageSamplesTest, EachPartLosesItsOwn) {
   ASSERT_EQ(found.left_out.size(), 2u);
   EXPECT_EQ(found.left_out[1].samples, 2u);
   EXPECT_THAT(found.left_out[1].sentence, HasSubstr("2 of 3 samples without an image are left out: 2 txt"));
-  // The fields that are asked for decide, also where the same source was asked for other fields before.
+  // The fields that are asked for decide, even if the same source was asked for other fields before.
   const Source copy = source;  // NOLINT(performance-unnecessary-copy-initialization): copies share what they know
   EXPECT_THAT(Keys(OnlyImageSamples(copy, {.names = {"txt"}})->source), ElementsAre("a/1", "b/3", "b/4", "b/5"));
   EXPECT_THAT(Keys(OnlyImageSamples(source, {})->source), ElementsAre("a/1", "b/3"));

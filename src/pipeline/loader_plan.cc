@@ -18,14 +18,14 @@ namespace millrace {
 
 namespace {
 
-// Below this, fetched bytes would not cover the latency of any store.
+// The minimum of fetched bytes: with less, they would not cover the latency of any store.
 constexpr uint64_t kMinFetchBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxSlots = 65536;
 constexpr uint64_t kSharedSlots = 8;      // of a loader that shares its budget, if they fit into a quarter of it
 constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of each row beside the slot is most of it
 // Keeps every product of sizes below 2^63.
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
-// Of sizes that an index may tell, so that their sums stay below 2^64.
+// Bounds sizes that come from an index, so that their sums stay below 2^64.
 constexpr uint64_t kMaxCounted = uint64_t{1} << 60;
 constexpr uint64_t kMaxTokensOfBatch = uint64_t{1} << 36;
 constexpr uint64_t kMaxGroupBytes = uint64_t{16} << 20;
@@ -41,7 +41,7 @@ uint64_t FingerprintOf(const LoaderPlan& plan) {
   std::vector<uint64_t> fingerprints;
   for (size_t part = 0; part < source.parts().size(); ++part) fingerprints.push_back(source.FingerprintOf(part));
   if (plan.mix) return OrderFingerprint(fingerprints, *plan.mix, seed);
-  // Which bucket is whose turn depends on how many steps each has, of all ranks together.
+  // The order of buckets depends on how many steps each has, of all ranks together.
   uint64_t hash = HashKey(kBucketsDomain, {plan.options.last == LastBatch::kDrop ? 1u : 0u});
   for (size_t part = 0; part < fingerprints.size(); ++part) {
     const Batching& bucket = plan.buckets[part];
@@ -51,7 +51,7 @@ uint64_t FingerprintOf(const LoaderPlan& plan) {
   return hash;
 }
 
-// True if the fields that are asked for decide which samples there are (image_samples.h).
+// Returns true if the fields that are asked for decide which samples there are (image_samples.h).
 bool HasOthers(const Source& source) {
   return std::any_of(source.parts().begin(), source.parts().end(), [](const Subset& part) {
     const Index& index = part.index();
@@ -86,8 +86,8 @@ absl::Status CheckStart(const LoaderPlan& plan) {
   return absl::OkStatus();
 }
 
-// Those of an epoch that this rank gets. The weights of a mix may prefer any part, so all items count as if they were
-// of the part with the largest ones.
+// Returns the bytes of an epoch that this rank gets. The weights of a mix may prefer any part, so all items count as if
+// they were of the part with the largest ones.
 uint64_t EpochBytes(const LoaderPlan& plan) {
   const Source& source = plan.source;
   double bytes = 0;
@@ -103,7 +103,7 @@ uint64_t EpochBytes(const LoaderPlan& plan) {
   return bytes < static_cast<double>(kMaxCounted) ? static_cast<uint64_t>(bytes) + 1 : kMaxCounted;
 }
 
-// Splits the budget: a quarter for batches (two at least, which also the program may hold), the rest for fetched bytes.
+// Splits the budget: a quarter for batches (two at least, which the program may also hold), the rest for fetched bytes.
 absl::Status SplitMemory(LoaderPlan* plan) {
   uint64_t memory = plan->options.memory_bytes;
   uint64_t most_rows = 0;
@@ -124,7 +124,7 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   const uint64_t rest = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes;
   uint64_t least_slots = 2;
   if (shares != nullptr) {
-    // However many share it, a program may keep some batches of each.
+    // A program may keep some batches of each loader, however many share the memory.
     const uint64_t slots = std::clamp<uint64_t>(shares->bytes() / 4 / slot, 2, kSharedSlots);
     const uint64_t works = rest + (slots - 2) * slot + kMaxGroupBytes + MemoryShares::kLeastBytes;
     memory = std::min(shares->bytes(), std::max(memory, works));
@@ -150,14 +150,14 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   plan->epoch_bytes = EpochBytes(*plan);
   const uint64_t needed = Fetcher::NeededBytes(FetchOptions(*plan), plan->source);
   plan->unused_bytes = plan->fetch_bytes - std::min(plan->fetch_bytes, needed);
-  // Others may end.
+  // The other loaders may end, and leave their share.
   if (shares != nullptr) plan->fetch_bytes += shares->bytes() - memory;
   plan->fetch_bytes = std::min(plan->fetch_bytes, needed);
   return absl::OkStatus();
 }
 
-// Rows are fetched by groups, so these are extents. A window is to be no larger than that of other samples, also where
-// a group is: then with fewer lanes.
+// Returns the order of rows. Rows are fetched by groups, so these are extents. A window must not be larger than that of
+// other samples, even if a group is larger: then there are fewer lanes.
 OrderPolicy RowPolicy(Shuffle shuffle, const TokenRows& rows) {
   constexpr double kWindowBytes = 256.0 * 1024 * 1024;
   OrderPolicy policy;
@@ -188,7 +188,7 @@ absl::Status SettlePolicies(LoaderPlan* plan) {
   return absl::OkStatus();
 }
 
-// What batches say of each row.
+// Adds the arrays that say where each row comes from.
 void AddOrigin(BatchLayout* layout, bool with_parts) {
   layout->Add("valid", "bool");
   layout->Add("sample", "int64");
@@ -283,7 +283,7 @@ absl::StatusOr<Mix> MixOf(const Source& source, const std::vector<OrderPolicy>& 
   mix.length = options.length != 0 ? options.length : source.size();
   mix.stages = options.stages;
   if (mix.stages.empty()) mix.stages = {{0, sizes}};
-  // 2 to 1 is the mix that 200 to 100 is, with the same fingerprint.
+  // The mix 2 to 1 is the same as 200 to 100, with the same fingerprint.
   for (Mix::Stage& stage : mix.stages) {
     const uint64_t divisor =
         std::reduce(stage.weights.begin(), stage.weights.end(), uint64_t{0}, std::gcd<uint64_t, uint64_t>);
@@ -343,7 +343,7 @@ absl::StatusOr<LoaderPlan> SettleSome(const Source& all, LoaderOptions options, 
   RETURN_IF_ERROR(CheckStart(plan));
   std::optional<Position>& start = plan.options.start;
   if (start && plan.StepsFrom(start->consumed) == 0) {
-    // Written with smaller batches, and what is left is dropped: the place is the start of the next epoch.
+    // The position was written with smaller batches, and the rest is dropped: the place is the start of the next epoch.
     start = Position{start->epoch + 1, 0, plan.fingerprint};
   }
   if (!order_only) RETURN_IF_ERROR(SplitMemory(&plan));

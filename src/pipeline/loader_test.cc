@@ -39,7 +39,7 @@ std::string Jpeg(uint64_t seed) {
   return *EncodeJpeg(rgb, kSide, kSide, 90);
 }
 
-// A data set of raw objects in memory, two classes, with what a test needs to read it.
+// A data set of raw objects in memory, two classes, with helpers to read it.
 class LoaderTest : public ::testing::Test {
  protected:
   LoaderTest() : runtime_({.io_threads = 1, .cpu_threads = 3}), stores_(runtime_) {}
@@ -83,7 +83,7 @@ class LoaderTest : public ::testing::Test {
     }
   }
 
-  // The digest of an epoch as the definition says, from the plan and the stored bytes.
+  // Computes the digest of an epoch by its definition, from the plan and the stored bytes.
   Uint128 EpochDigest(const OrderPolicy& policy, uint64_t seed, uint64_t epoch) {
     const Index& index = dataset_->index();
     const Plan plan(index.size(), policy, seed, epoch);
@@ -329,7 +329,7 @@ TEST_F(LoaderTest, ABatchStaysAsLongAsItIsHeldAndTooManyAreRefused) {
     std::set<const std::byte*> memory;
     for (const Batch& batch : held) EXPECT_TRUE(memory.insert(batch.Bytes("image").data()).second);
     EXPECT_TRUE(loader->WaitReady(std::chrono::hours(1)));  // with that refusal
-    held.pop_back();                                        // one is let go before Next is called, and all goes on
+    held.pop_back();                                        // one is released before Next is called, and all continues
     EXPECT_TRUE(loader->Next().ok());
   }
   const Plan plan(60, OrderPolicy::ForSamples(Shuffle::kGlobal, 1, true), 5, 0);

@@ -14,11 +14,11 @@ namespace millrace {
 
 class MetricsText;
 
-/// What the loaders of a process have done, together, by what they read. Sums never fall: what a loader did stays in
-/// them when it has ended. Thread-safe.
+/// Sums up the work of the loaders of a process, by the names of the data that they read. Sums never fall: the work of
+/// a loader stays in them when it has ended. Thread-safe.
 class LoaderTotals {
  public:
-  /// So many names are told apart; the loaders of all others are counted together as kOthers.
+  /// The maximal number of names that are counted apart; the loaders of all others are counted together as kOthers.
   static constexpr size_t kMaxNames = 100;
   static constexpr const char* kOthers = "others";
 
@@ -28,14 +28,14 @@ class LoaderTotals {
   };
   struct Sum {
     uint64_t open = 0;   // loaders that read now
-    uint64_t begun = 0;  // and that there were
+    uint64_t begun = 0;  // loaders that were begun
     uint64_t samples = 0;
     uint64_t tokens = 0;
     uint64_t token_places = 0;
     uint64_t quarantined = 0;
     double seconds = 0;                                // between the first and the last call of each consumer
     std::array<double, kStallCauses> stall_seconds{};  // also those of a wait that has not ended
-    std::map<std::string, double> work_seconds;        // likewise, by ProgramWaits::work
+    std::map<std::string, double> work_seconds;        // by ProgramWaits::work, also of a wait that has not ended
     bool has_cache = false;
     CacheReport cache;
     std::map<std::string, WorkerSum> workers;  // by their names
@@ -49,14 +49,15 @@ class LoaderTotals {
     double work_seconds = 0;
     double seconds = 0;
 
-    /// Waits for data have the causes for which the loader's consumer has waited meanwhile, in their proportions.
+    /// Adds waits. Waits for data get the causes for which the loader's consumer has waited meanwhile, in their
+    /// proportions.
     void Add(const ProgramWaits::Seconds& waits, const StallReport& loader);
 
    private:
     StallReport counted_;
   };
 
-  /// One loader that is counted until this is destroyed, which must be before the loader is. The totals outlive it.
+  /// Counts one loader until this is destroyed, which must be before the loader is. The totals outlive it.
   class Entry {
    public:
     Entry(LoaderTotals& totals, std::string name, const BatchSource& source)
@@ -72,12 +73,12 @@ class LoaderTotals {
     const BatchSource& source_;
   };
 
-  /// `data`: the URI of what it reads, or another name. `program`: the waits of the program, which then count in place
-  /// of those of the consumer; null: the program is the consumer.
+  /// Counts a loader. `data` is the URI of the data that it reads, or another name. `program` has the waits of the
+  /// program, which then count in place of those of the consumer; null: the program is the consumer.
   std::unique_ptr<Entry> Count(std::string data, const BatchSource& source,
                                std::shared_ptr<ProgramWaits> program = nullptr);
 
-  /// By name.
+  /// Returns the sums by name.
   std::map<std::string, Sum> Sums() const;
 
  private:

@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-/// A source whose report is what the test says.
+/// A source whose report the test sets.
 class ReportedSource : public BatchSource {
  public:
   absl::StatusOr<std::optional<Batch>> Next() override { return std::optional<Batch>(); }

@@ -15,7 +15,7 @@ struct MemoryShares::State {
   std::vector<Member*> members;
   Reservation reserved;  // of the budget, for all members; the most that they needed since there was none
 
-  /// The share of a member: who needs less than an equal one leaves the rest to the others.
+  /// Returns the share of a member. A member that needs less than an equal share leaves the rest to the others.
   uint64_t ShareOf(const Member& member) const {
     std::vector<uint64_t> needs;
     for (const Member* each : members) needs.push_back(each->need_);

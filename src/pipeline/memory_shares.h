@@ -9,15 +9,16 @@
 
 namespace millrace {
 
-/// The memory that those loaders of a process share which have no budget of their own. It is divided among the ones
-/// that read: each has an equal share, but for what others do not need. A loader that has read ahead before another one
-/// began keeps these bytes until its batches are taken. Until then the other one has what is left, and kLeastBytes in
-/// any case. Thread-safe; its members may outlive it.
+/// The memory shared by those loaders of a process that have no budget of their own. It is divided among the ones that
+/// read: each has an equal share, except for memory that others do not need. For example, two loaders share 8 GiB: each
+/// has 4 GiB, or 7 GiB if the other one needs only 1 GiB. If a loader has read ahead before another one began, it keeps
+/// these bytes until its batches are taken. Until then the other one has the rest, and kLeastBytes in any case.
+/// Thread-safe; its members may outlive it.
 class MemoryShares {
  public:
   static constexpr uint64_t kLeastBytes = uint64_t{32} << 20;
 
-  /// `bytes`, or as much as the budget has, which outlives the members.
+  /// Takes `bytes`, or as much as the budget has, which outlives the members.
   MemoryShares(MemoryBudget& budget, uint64_t bytes);
 
   uint64_t bytes() const;
@@ -28,16 +29,16 @@ class MemoryShares {
   struct State;
 
  public:
-  /// A loader that reads, for its life.
+  /// The membership of a loader that reads, for its life.
   class Member {
    public:
     ~Member();
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
 
-    /// The bytes that it may have now, if it has `used`.
+    /// Returns the bytes that it may have now, if it has `used`.
     uint64_t Grant(uint64_t used);
-    /// Loaders that share now, with this one.
+    /// The number of loaders that share now, with this one.
     uint64_t members() const;
 
    private:
@@ -50,8 +51,8 @@ class MemoryShares {
     uint64_t used_ = 0;
   };
 
-  /// A loader that never has more than `need`, of which `apart` bytes are reserved elsewhere. Null if the process's
-  /// budget has no room for it.
+  /// Adds a loader that never has more than `need`, of which `apart` bytes are reserved elsewhere. Null if the
+  /// process's budget has no room for it.
   std::unique_ptr<Member> Join(uint64_t need, uint64_t apart);
 
  private:

@@ -47,7 +47,7 @@ class MixLoaderTest : public ::testing::Test {
     return *Dataset::Open(runtime_, stores_, "mem://" + name);
   }
 
-  /// The labels that the samples of each folder get.
+  /// These are the labels that the samples of each folder get.
   using LabelsOfFolders = std::map<std::string, std::set<int64_t>>;
   LabelsOfFolders LabelsOf(const Source& source) {
     LabelsOfFolders labels;
@@ -69,7 +69,7 @@ class MixLoaderTest : public ::testing::Test {
     std::string key;
     friend bool operator==(const Row&, const Row&) = default;
   };
-  /// What one rank receives in up to `steps` steps; `options_.start` is moved on.
+  /// Returns the rows that one rank receives in up to `steps` steps, and the position after them in `*after`.
   std::vector<std::vector<Row>> Run(const Source& source, LoaderOptions options, uint64_t steps, Position* after,
                                     LoaderReport* report = nullptr) {
     absl::StatusOr<std::unique_ptr<Loader>> loader = Loader::Create(runtime_, source, options);
@@ -127,7 +127,7 @@ TEST_F(MixLoaderTest, DeliversThePlanOfTheMix) {
   EXPECT_EQ(after.epoch, 2u);
 }
 
-/// Kills and other worlds change nothing of what is delivered, whatever the mix.
+/// Kills and other worlds do not change delivered batches, whatever the mix.
 TEST_F(MixLoaderTest, ResumesExactlyWithAnyWorld) {
   const std::vector<Subset> classes = *ByClass(runtime_, *one_);
   const std::vector<Source> sources = {

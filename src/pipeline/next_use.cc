@@ -6,13 +6,13 @@ namespace millrace {
 
 namespace {
 
-// Of a run, and of the rest of its extent: samples that are looked up. All come in the same window, so that few tell
-// when.
+// The number of samples of a run, and of the rest of its extent, that are looked up. All come in the same window, so a
+// few are enough.
 constexpr uint64_t kLookedUp = 64;
 constexpr size_t kOrders = 4;  // that are kept
 constexpr int kMostOthers = 16;
 
-// Ascending.
+// Returns the ranks in ascending order.
 std::vector<uint64_t> RanksOf(const FetchRun& run) {
   std::vector<uint64_t> ranks;
   for (const FetchRun::Part& part : run.parts) {
@@ -48,12 +48,12 @@ const EpochOrder& NextUse::OrderOf(uint64_t epoch) {
   return orders_.try_emplace(epoch, plan_, epoch).first->second;
 }
 
-// The first turn of the item in that epoch, from `from` on, that is of a rank of this machine.
+// Returns the first turn of the item in that epoch, from `from` on, that is of a rank of this machine.
 std::optional<uint64_t> NextUse::NextHere(uint64_t epoch, uint64_t item, uint64_t from) {
   const EpochOrder& order = OrderOf(epoch);
   const LoaderOptions& options = plan_.options;
   std::optional<uint64_t> turn = order.NextTurnOf(item, from);
-  // In a mix, an item may come often. After so many turns of other machines the last one tells about when.
+  // In a mix, an item may come often. After `kMostOthers` turns of other machines, the last one is a good estimate.
   for (int others = 0; turn && options.local_ranks > 0 && others < kMostOthers; ++others) {
     if (*turn % options.world / options.local_ranks == options.rank / options.local_ranks) break;
     const std::optional<uint64_t> next = order.NextTurnOf(item, *turn + 1);
@@ -63,26 +63,27 @@ std::optional<uint64_t> NextUse::NextHere(uint64_t epoch, uint64_t item, uint64_
   return turn;
 }
 
-// The next position of the item, from that turn of the epoch on.
+// Returns the next position of the item, from that turn of the epoch on.
 uint64_t NextUse::From(uint64_t epoch, uint64_t item, uint64_t from) {
-  // Of draws that are independent nothing is known but how often they come.
+  // If draws are independent, only their frequency is known.
   if (!invertible_) return (epoch + 1) * turns_;
   if (from < turns_) {
     if (const std::optional<uint64_t> turn = NextHere(epoch, item, from)) return epoch * turns_ + *turn;
   }
   if (const std::optional<uint64_t> turn = NextHere(epoch + 1, item, 0)) return (epoch + 1) * turns_ + *turn;
-  // It goes to another machine, or, in a mix, is left out of that epoch: it may come in the one after. A cache takes
-  // more than two epochs for a number of an earlier run.
+  // The item goes to another machine, or, in a mix, is left out of that epoch: it may come in the one after. A cache
+  // takes more than two epochs for a number of an earlier run.
   return (epoch + 2) * turns_;
 }
 
-// The next position of the item after this draw of it, which is read at `turn` or taken along then.
+// Returns the next position of the item after this draw of it, which is read at `turn` or taken along then.
 uint64_t NextUse::After(uint64_t epoch, const Draw& draw, uint64_t turn) {
   if (!plan_.mix || !invertible_) return From(epoch, draw.item, turns_);
   return From(epoch, draw.item, OrderOf(epoch).AnyTurnOf(draw).value_or(turn) + 1);
 }
 
-// Of the bytes of the run, between whose parts there may be others that are still to be read; and of all of the extent.
+// Returns the next use of the bytes of the run and of the whole extent. Between the parts of the run there may be
+// others that are still to be read.
 PlannedRead::Span NextUse::OfExtent(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn) {
   const uint64_t first = plan_.source.FirstOf(run.part);
   const std::vector<uint64_t> ranks = RanksOf(run);
@@ -125,7 +126,7 @@ PlannedRead NextUse::Of(const FetchRun& run, uint64_t epoch, const Draw& draw, u
     uint64_t next = After(epoch, {first + part.rank, draw.turn}, turn);
     for (const FetchRun::Unit& unit : part.others)
       next = std::min(next, After(epoch, {first + unit.rank, draw.turn}, turn));
-    // Not all pieces have checksums, so that a row is read as one: with what lies between its pieces.
+    // Not all pieces have checksums, so a row is read as one range, with the bytes between its pieces.
     if (rows && !read.spans.empty()) {
       ByteRange& before = read.spans.back().range;
       before.length = std::max(before.end(), part.span.offset) - before.offset;

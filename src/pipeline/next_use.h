@@ -10,24 +10,25 @@
 
 namespace millrace {
 
-/// When what is fetched comes again, by the plan's inverse, across the end of the epoch and for all ranks of this
-/// machine (LoaderOptions::local_ranks): positions of the plan count on from epoch to epoch, also beyond the last one,
-/// as a later run is likely to begin anew. Of long runs some samples are looked up, so that the next use may be told a
-/// little too late. Not thread-safe; must not outlive the loader's plan.
+/// Computes when fetched bytes are used again, by the plan's inverse. For example, a sample at position 10 of 1,000 in
+/// this epoch and 700 in the next one is used again at position 1,700. It looks across the end of the epoch and at all
+/// ranks of this machine (LoaderOptions::local_ranks). Positions of the plan continue from epoch to epoch, also beyond
+/// the last one, since a later run is likely to begin again. For long runs only some samples are looked up, so that the
+/// next use may be reported a little too late. Not thread-safe; must not outlive the loader's plan.
 class NextUse {
  public:
   explicit NextUse(const LoaderPlan& plan);
 
-  /// Of a run that is fetched for the draw at `turn` of `epoch`.
+  /// Returns the plan of a run that is fetched for the draw at `turn` of `epoch`.
   PlannedRead Of(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn);
 
-  /// Of a run that is fetched before the loader begins: when it comes first.
+  /// Returns the plan of a run that is fetched before the loader begins: when it comes first.
   PlannedRead First(const FetchRun& run);
 
-  /// The job of the plan's readers, whatever their ranks.
+  /// Returns the job of the plan's readers, whatever their ranks.
   static uint32_t JobOf(const LoaderPlan& plan);
-  /// Whether the samples of an extent of that part are used at about the same time, so that a cache keeps or removes
-  /// them together.
+  /// Returns true if the samples of an extent of that part are used at about the same time. A cache then keeps or
+  /// removes them together.
   static bool Together(const LoaderPlan& plan, size_t part);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kNextUseSamples = 500;
 
-/// Against a walk through the epochs, as one rank sees them all.
+/// Compares NextUse with a walk through the epochs, in which one rank sees all of them.
 class NextUseTest : public ::testing::Test {
  protected:
   NextUseTest() : runtime_({.io_threads = 1, .cpu_threads = 1}), stores_(runtime_) {
@@ -31,7 +31,7 @@ class NextUseTest : public ::testing::Test {
     options_.lanes = 8;
   }
 
-  // Positions of each item, ascending, counted on from epoch to epoch.
+  // Returns the positions of each item, ascending and counted on from epoch to epoch.
   static std::map<uint64_t, std::vector<uint64_t>> Uses(const LoaderPlan& plan, uint64_t epochs) {
     std::map<uint64_t, std::vector<uint64_t>> uses;
     for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
@@ -46,7 +46,7 @@ class NextUseTest : public ::testing::Test {
     }
     return uses;
   }
-  // The first one after `use`.
+  // Returns the first one after `use`.
   static uint64_t FirstAfter(const std::vector<uint64_t>& uses, uint64_t use) {
     return *std::upper_bound(uses.begin(), uses.end(), use);
   }
@@ -88,7 +88,7 @@ TEST_F(NextUseTest, OfSamplesIsTheirPositionInTheNextEpoch) {
   }
 }
 
-// What goes to another machine in the next epoch is not used here then.
+// A sample that goes to another machine in the next epoch is not used here then.
 TEST_F(NextUseTest, OfOneOfSeveralMachines) {
   options_.shuffle = Shuffle::kGlobal;
   options_.extent = 1;
@@ -113,8 +113,8 @@ TEST_F(NextUseTest, OfOneOfSeveralMachines) {
   EXPECT_TRUE(absl::IsInvalidArgument(Settle(*dataset_, options_).status()));
 }
 
-// A run with some samples of an extent: those that it has come again in the next epoch, those between them and around
-// them maybe in this one.
+// A run has some samples of an extent. Its own samples come again in the next epoch; those between them and around them
+// may come in this one.
 TEST_F(NextUseTest, OfRunsCountsWhatIsStillToComeOfTheExtent) {
   const LoaderPlan plan = *Settle(*dataset_, options_);
   auto uses = Uses(plan, 5);
@@ -125,7 +125,7 @@ TEST_F(NextUseTest, OfRunsCountsWhatIsStillToComeOfTheExtent) {
     const uint64_t epoch = rng.Below(3);
     const uint64_t rank = rng.Below(kNextUseSamples);
     const uint64_t use = uses[rank][epoch];
-    // As the fetcher takes along what comes later and soon.
+    // The fetcher takes along neighbours that come later and soon.
     const uint64_t reach = rng.Below(150);
     const FetchRun run =
         Run(plan, rank, [&](uint64_t other) { return uses[other][epoch] > use && uses[other][epoch] < use + reach; });
@@ -148,7 +148,7 @@ TEST_F(NextUseTest, OfRunsCountsWhatIsStillToComeOfTheExtent) {
   EXPECT_GT(in_this_epoch, 100u);
 }
 
-// Of a long extent some samples are looked up: what they say is not too early, and of the right window.
+// In a long extent only some samples are looked up: their next use is not too early, and in the right window.
 TEST_F(NextUseTest, OfLongExtentsIsNearlyRight) {
   options_.extent = 250;
   options_.window = 1;
@@ -166,8 +166,8 @@ TEST_F(NextUseTest, OfLongExtentsIsNearlyRight) {
   }
 }
 
-// Of every draw of three epochs: passes that go on from epoch to epoch, or begin with each, and that meet within a
-// cycle.
+// Checks every draw of three epochs: passes that continue from epoch to epoch, or begin with each, and that meet within
+// a cycle.
 TEST_F(NextUseTest, OfAMixIsTheNextDrawOfWhateverPassInThisEpochOrTheNext) {
   options_.shuffle = Shuffle::kGlobal;
   options_.extent = 1;
@@ -188,7 +188,7 @@ TEST_F(NextUseTest, OfAMixIsTheNextDrawOfWhateverPassInThisEpochOrTheNext) {
           run.part = part;
           const std::vector<uint64_t>& of_item = uses[draw.item];
           const auto next = std::upper_bound(of_item.begin(), of_item.end(), epoch * length + turn);
-          // What comes later than that is told as later than all that comes in the next epoch.
+          // A later use is reported as later than all uses in the next epoch.
           const uint64_t latest = (epoch + 2) * length;
           const uint64_t expected = next == of_item.end() ? latest : std::min(*next, latest);
           ASSERT_EQ(next_use.Of(run, epoch, draw, turn).spans[0].next_use, expected)

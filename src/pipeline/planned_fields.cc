@@ -25,10 +25,10 @@ using Kind = BatchField::Kind;
 
 // All batches have these beside their fields.
 constexpr std::array<std::string_view, 4> kReserved = {"key", "valid", "sample", "part"};
-// As WebDataset calls the key.
+// WebDataset calls the key so.
 constexpr std::string_view kFormerKey = "__key__";
 
-// Of all parts: a data set that has none of them shows when its first sample is decoded.
+// Returns the fields of all parts. If a data set lacks all of them, that shows when its first sample is decoded.
 std::vector<std::string> FieldNames(const Source& source) {
   std::set<std::string> names;
   for (const Subset& part : source.parts())
@@ -36,7 +36,7 @@ std::vector<std::string> FieldNames(const Source& source) {
   return {names.begin(), names.end()};
 }
 
-// Whether samples hold arrays, by the first one.
+// Returns true if samples hold arrays, judged by the first one.
 absl::StatusOr<bool> HoldsArrays(const Subset& part) {
   if (part.index().size() == 0) return false;
   IndexedSample first;
@@ -58,7 +58,8 @@ std::string NoImages(const std::vector<std::string>& names) {
   return text;
 }
 
-// A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
+// Refuses data without images. A data set of arrays is delivered as it is only if nothing else is in the source: images
+// beside it have another shape.
 absl::Status NoImagesButArrays(const Source& source, const Subset& part) {
   const bool mixed = source.parts().size() > 1;
   return absl::FailedPreconditionError(fmt::format(
@@ -66,7 +67,7 @@ absl::Status NoImagesButArrays(const Source& source, const Subset& part) {
       NoImages(part.index().field_names()), mixed ? ", and mix them with token files only" : ""));
 }
 
-// Empty: there are none, and need not be.
+// Returns the fields of images. It is empty if there are none, and none are needed.
 absl::StatusOr<std::vector<std::string>> FindImages(const Source& source, const std::string& wanted,
                                                     bool allow_arrays) {
   const std::vector<std::string> names = FieldNames(source);
@@ -101,8 +102,8 @@ absl::Status CheckField(const Source& source, const BatchField& field) {
   return absl::OkStatus();
 }
 
-// Formats that say what is in a field tell at once if it is no label: by the first sample of each part. (Floats may
-// well be whole numbers, and those of RecordIO nearly always are.)
+// Checks the label by the first sample of each part. If a format says what is in a field, a field that is no label is
+// reported at once. (Floats may well be whole numbers, and those of RecordIO nearly always are.)
 absl::Status CheckLabel(const Source& source, const BatchField& label) {
   if (label.is_value() || !label.label.json_path.empty()) return absl::OkStatus();
   for (const Subset& part : source.parts()) {
@@ -125,8 +126,8 @@ absl::Status CheckLabel(const Source& source, const BatchField& label) {
   return absl::OkStatus();
 }
 
-// If classes are names, each data set numbers its own. In a mix of parts that number them differently, they are
-// numbered by all names.
+// Numbers the classes of all parts. If classes are names, each data set numbers its own. In a mix of parts that number
+// them differently, they are numbered by all names.
 absl::StatusOr<std::vector<std::vector<int64_t>>> NumberClasses(const Source& source, const BatchField& label) {
   std::vector<std::vector<int64_t>> numbers;
   if (label.field != "cls" || label.label != LabelSpec{}) return numbers;
@@ -163,7 +164,7 @@ bool AllHave(const Source& source, std::string_view field) {
   });
 }
 
-// Whether the label is a float by itself: that of a file of labels is.
+// Returns true if the label is a float by itself, as it can be in a file of labels.
 absl::StatusOr<bool> HasFloatLabels(const Source& source, std::string_view label) {
   for (const Subset& part : source.parts()) {
     if (part.size() == 0 || part.dataset->labels() == nullptr) return false;
@@ -177,7 +178,7 @@ absl::StatusOr<bool> HasFloatLabels(const Source& source, std::string_view label
   return true;
 }
 
-// "image" and "label", if there are any.
+// Returns "image" and "label", if there are any.
 absl::StatusOr<std::vector<BatchField>> UsualFields(const Source& source, const LoaderOptions& options) {
   std::vector<BatchField> fields;
   ASSIGN_OR_RETURN(const std::vector<std::string> images,
@@ -254,7 +255,7 @@ absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions
   return field;
 }
 
-// What the index knows is said before the first batch, and not in the middle of an epoch.
+// Reports lacking fields that the index knows before the first batch, and not in the middle of an epoch.
 absl::Status CheckPresence(const Subset& part, bool mixed, const PlannedField& field) {
   if (!part.index().SomeLack(field.fields)) return absl::OkStatus();
   uint64_t lacking = 0;
@@ -286,7 +287,7 @@ std::string_view DtypeOf(const BatchField& field) {
   return field.label.kind == LabelSpec::Kind::kFloat ? "float32" : "int64";
 }
 
-// As BatchLayout::Add takes it.
+// Returns the padding in the form of BatchLayout::Add.
 absl::StatusOr<int64_t> PaddingBitsOf(const BatchField& field, std::string_view dtype, const LoaderOptions& options) {
   constexpr int64_t kIgnoredLabel = -100;  // the usual ignore_index of PyTorch's losses
   constexpr int64_t kIgnoredClass = 255;   // the usual one of masks

@@ -15,14 +15,14 @@ class ProgramWaits {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// `work`: the name of their work as a cause of waiting, such as "transform".
+  /// Takes the name of the threads' work as a cause of waiting, such as "transform".
   explicit ProgramWaits(std::string work) : work_(std::move(work)) {}
 
   const std::string& work() const { return work_; }
 
-  /// The program asks for a batch, or has it.
+  /// Records that the program asks for a batch, or has it.
   void Call(Time now);
-  /// It begins to wait: for the work on a batch that is there, or for the data of the next one.
+  /// Begins a wait: for the work on a batch that is there, or for the data of the next one.
   void Begin(bool for_work, Time now);
   void End(Time now);
 
@@ -33,7 +33,7 @@ class ProgramWaits {
     double elapsed = 0;  // with those in which the program did not wait
   };
   Seconds Take(Time now);
-  /// The same, for the last time before a pause: time counts again from the next call on.
+  /// Returns the same, for the last time before a pause: time counts again from the next call on.
   Seconds Finish(Time now);
 
  private:

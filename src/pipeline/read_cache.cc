@@ -10,7 +10,7 @@ ReadCache::ReadCache(const Source& source, std::shared_ptr<RangeCache> cache) : 
     ObjectStore& store = part.dataset->store();
     if (store.traits().is_memory()) continue;
     std::unique_ptr<CachedStore>& cached = stores_[&store];
-    // Of samples, every span that is wanted has a checksum, if they were read; of rows of tokens, not every one.
+    // For samples, every wanted span has a checksum, if they were read; for rows of tokens, not every one has.
     const bool spans = source.tokens() == nullptr && part.index().samples_without_crc() == 0;
     const auto wanted = spans ? CachedStore::Wanted::kSpans : CachedStore::Wanted::kAll;
     if (cached == nullptr) cached = std::make_unique<CachedStore>(store, *cache_, wanted);

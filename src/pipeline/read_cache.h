@@ -10,21 +10,21 @@
 
 namespace millrace {
 
-/// The way that a loader's reads take: through a cache, or straight to the stores. Thread-safe.
+/// Routes a loader's reads: through a cache, or straight to the stores. Thread-safe.
 class ReadCache {
  public:
-  /// Without a cache, reads go to the stores of the source, which outlive it. Stores in memory are not cached: their
-  /// ETags mean nothing to another process.
+  /// Takes the cache. Without one, reads go to the stores of the source, which outlive it. Stores in memory are not
+  /// cached: their ETags mean nothing to another process.
   ReadCache(const Source& source, std::shared_ptr<RangeCache> cache);
 
-  /// Whether reads want to know when they come again.
+  /// True if reads use the times at which their bytes are used again.
   bool used() const { return !stores_.empty(); }
 
-  /// As ObjectStore::Get of that store of the source.
+  /// Reads as ObjectStore::Get of that store of the source.
   void Get(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options,
            std::optional<PlannedRead> plan, GetCallback done) const;
 
-  /// Of all stores; nullopt without a cache.
+  /// Returns the report on all stores; nullopt without a cache.
   std::optional<CacheReport> report() const;
 
  private:

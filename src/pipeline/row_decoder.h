@@ -31,11 +31,11 @@ struct BatchRow {
   size_t row = 0;
   std::string* key = nullptr;                // becomes the sample's; of a row of tokens, that of its first piece
   BatchValues* values = nullptr;             // the columns of the batch, as the plan numbers them
-  const Replacement* replacement = nullptr;  // what was fetched, if it is not what the plan wants
+  const Replacement* replacement = nullptr;  // the fetched sample, if it is not the one of the plan
 
   /// The row's part of the array of that name; empty if there is none.
   MutableByteSpan At(std::string_view name) const { return layout->Row(slot, name, row); }
-  /// Says where what is in the row comes from.
+  /// Sets the origin of the row's contents.
   void SetOrigin(uint64_t sample, size_t part) const;
 };
 
@@ -47,17 +47,17 @@ struct DecodedRow {
   absl::Status damage;                         // DataLoss: nothing was decoded, and another sample is to take its place
 };
 
-/// Turns fetched bytes into a row of a batch, and is what images and tokens do differently. What comes of an item
-/// depends on the plan, the epoch and the item alone. Keeps scratch memory: one thread at a time.
+/// Turns fetched bytes into a row of a batch; images and tokens have different ones. The result for an item depends on
+/// the plan, the epoch and the item alone. Keeps scratch memory: one thread at a time.
 class RowDecoder {
  public:
   virtual ~RowDecoder() = default;
-  /// `fetched` is ready. What is damaged (DataLoss) is an error with its sample's name, or replaced, as the plan says.
-  /// All other errors are no fault of the sample.
+  /// Decodes an item; `fetched` is ready. If the item is damaged (DataLoss), the result is an error with its sample's
+  /// name, or it is replaced, as the plan says. All other errors are no fault of the sample.
   virtual absl::StatusOr<DecodedRow> Decode(const BatchRow& to, const FetchedItem& fetched) = 0;
 };
 
-/// The one for the plan's items. The plan and `memory`, which large images are granted, outlive it.
+/// Makes the decoder for the plan's items. The plan and `memory`, which large images are granted, outlive it.
 std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan, ImageMemory* memory);
 
 }  // namespace millrace

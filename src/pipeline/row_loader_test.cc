@@ -74,7 +74,7 @@ class RowLoaderTest : public ::testing::Test {
   static TokenOptions Layout(RowLayout layout, uint64_t length) { return {.layout = layout, .length = length}; }
   static TokenOptions Buckets() { return {.layout = RowLayout::kPad, .buckets = {{16, 24}, {64, 6}, {500, 1}}}; }
 
-  // All tokens that the loader delivers, each once; batches are let go at once.
+  // Expects that the loader delivers all tokens, each once; batches are released at once.
   void CheckEachTokenOnce(Loader& loader) {
     std::set<int32_t> seen;
     const std::vector<BatchShape> shapes = loader.shapes();
@@ -126,8 +126,8 @@ TEST_F(RowLoaderTest, DeliversEachTokenOnce) {
   CheckEachTokenOnce(*Make(Rows(Buckets()), Options(1, uint64_t{16} << 20)));
 }
 
-// With the least memory that is taken, where rows need many pieces and pieces come of samples that are fetched whole,
-// the loader still gets to its end: no row waits for memory that only it could free.
+// The loader has the least memory that is accepted. Rows need many pieces, and pieces come of samples that are fetched
+// whole. The loader still gets to its end: no row waits for memory that only it could free.
 TEST_F(RowLoaderTest, NeedsNoMoreMemoryThanItSays) {
   std::vector<uint32_t> lengths;
   Rng rng(3);
@@ -177,7 +177,7 @@ TEST_F(RowLoaderTest, TheDigestIsTheSameForAllWorldsAndLayoutsDiffer) {
   EXPECT_EQ(digests.size(), 4u);
 }
 
-// Of buckets: all ranks are in the same one at the same step, also after resuming at any step.
+// With buckets, all ranks are in the same one at the same step, also after resuming at any step.
 TEST_F(RowLoaderTest, RanksAgreeOnTheBucketOfEachStep) {
   FillRandom(800, 200);
   const Source source = Rows(Buckets());
@@ -211,7 +211,7 @@ TEST_F(RowLoaderTest, RanksAgreeOnTheBucketOfEachStep) {
   }
 }
 
-// What decides about the order of steps is how many rows each has, not how many ranks share them.
+// The order of steps depends on how many rows each has, not on how many ranks share them.
 TEST_F(RowLoaderTest, AStepOfABucketMayBeSharedOtherwise) {
   FillRandom(800, 200);
   const auto rows_of = [](uint64_t world) {

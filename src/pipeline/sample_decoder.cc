@@ -39,13 +39,13 @@ absl::StatusOr<Located> Locate(const Source& source, uint64_t item) {
   return found;
 }
 
-// "s3://bucket/shard.tar, sample 'n01440764/18'"
+// Returns the name of a sample: "s3://bucket/shard.tar, sample 'n01440764/18'".
 std::string NameOf(const Source& source, uint64_t item) {
   const absl::StatusOr<Located> found = Locate(source, item);
   return found.ok() ? fmt::format("{}, sample '{}'", found->uri, found->sample.key) : source.uri();
 }
 
-// What the bytes of a field mean is wrong: so the sample is.
+// Reports that the bytes of a field are invalid, and so is the sample.
 absl::Status InField(const absl::Status& status, std::string_view field) {
   const absl::Status named = Annotate(status, fmt::format("field '{}'", field));
   return absl::IsInvalidArgument(named) ? absl::DataLossError(named.message()) : named;
@@ -94,7 +94,7 @@ absl::StatusOr<DecodedRow> SampleDecoder::Replaced(const BatchRow& to, const Uin
   return DecodedRow{.digest = digest, .quarantined = {std::move(damaged)}};
 }
 
-// What was decoded before the damage was found is padding, too.
+// Makes padding of the row, including everything that was decoded before the damage was found.
 absl::StatusOr<DecodedRow> SampleDecoder::Masked(const BatchRow& to, const absl::Status& damage) const {
   to.layout->PadRow(to.slot, to.row);
   for (const PlannedField& field : plan_.fields) {
@@ -153,8 +153,9 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, const
   return absl::OkStatus();
 }
 
-// In a mix a sample may come several times in an epoch, each time otherwise. Other images of the sample than "image"
-// are cropped otherwise, too, by their names, so that what else is decoded does not matter.
+// Returns the key of a sample's augmentation. In a mix a sample may come several times in an epoch, with another
+// augmentation each time. Images of the sample other than "image" are also cropped in another way, by their names. So
+// it does not matter which other images are decoded.
 uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item, std::string_view image) const {
   const uint64_t number = plan_.options.keyed_by_place ? place_key_ : source_.SampleOf(item);
   const uint64_t key = plan_.mix ? HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, item, to.draw.turn})

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-/// The number of a sample that takes the place of a damaged `item`: of the same part, so that the counts of a mix stay
-/// what they are.
+/// Returns the number of a sample that takes the place of a damaged `item`. It is of the same part, so that the counts
+/// of a mix stay as they are.
 uint64_t ReplacementOf(const LoaderPlan& plan, uint64_t epoch, uint64_t item, uint64_t attempt);
 
 /// Turns the bytes of a sample into the fields of the batch, its key and digest.
@@ -50,7 +50,7 @@ class SampleDecoder final : public RowDecoder {
   uint64_t place_key_ = 0;      // the key of this place
   std::string scratch_;         // a value that is not stored as it is
   std::vector<Frame> frames_;   // of the images, by the numbers of their fields
-  std::vector<Buffer> pixels_;  // likewise, for the digest of decoded pixels
+  std::vector<Buffer> pixels_;  // of the images, for the digest of decoded pixels
   std::vector<SampleHasher::Decoded> decoded_;
 };
 

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// The digest's definition, written down a second time and the slow way.
+// Computes the digest by its definition, a second time and the slow way.
 Uint128 ByTheBook(uint64_t epoch, uint64_t position, const std::string& key,
                   const std::vector<std::pair<std::string, std::string>>& fields) {
   std::string all;

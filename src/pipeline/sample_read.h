@@ -25,15 +25,20 @@ struct SampleValues {
 };
 
 /// Reads one sample of the index, by itself: for looking at samples and for random access. Loaders read in an order
-/// that they know ahead, and are many times faster. Verified by the checksum in the index. Blocking. Errors:
-/// InvalidArgument (no such sample), DataLoss (damaged, or values that mean nothing), FailedPrecondition (the object
-/// was replaced), Cancelled soon after a stop is requested, ResourceExhausted if `memory` cannot hold it, those of the
-/// store.
+/// that they know ahead, and are many times faster. The sample is verified by the checksum in the index. Blocking.
+///
+/// Errors:
+/// - InvalidArgument: no such sample;
+/// - DataLoss: damaged, or values that cannot be parsed;
+/// - FailedPrecondition: the object was replaced;
+/// - Cancelled soon after a stop is requested;
+/// - ResourceExhausted if `memory` cannot hold it;
+/// - those of the store.
 absl::StatusOr<SampleValues> ReadSample(const Dataset& dataset, uint64_t sample, MemoryBudget& memory,
                                         const std::stop_token& stop = {});
 
-/// Reads several samples, in this order, with many requests in flight: for callers that choose batches themselves. What
-/// is in flight is reserved in `memory`. Errors are those of ReadSample and of ObjectReader; the first one ends it.
+/// Reads several samples, in this order, with many requests in flight: for callers that choose batches themselves. The
+/// bytes in flight are reserved in `memory`. Errors are those of ReadSample and of ObjectReader; the first one ends it.
 absl::StatusOr<std::vector<SampleValues>> ReadSamples(const Dataset& dataset, std::span<const uint64_t> samples,
                                                       MemoryBudget& memory, const std::stop_token& stop = {});
 

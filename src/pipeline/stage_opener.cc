@@ -83,7 +83,7 @@ absl::StatusOr<OpenedStage> StageOpener::Open(uint64_t stage, const Begin& begin
     if (options_.last == LastBatch::kDrop && opened.stage < stages_.size()) {
       ASSIGN_OR_RETURN(opened.reach, Reach(opened));
     }
-    // If this fails, the consumer tries again, and says why.
+    // If this fails, the consumer tries again, and reports the error.
     if (begin && opened.dataset != nullptr) {
       if (auto loader = begin(*opened.dataset); loader.ok()) opened.loader = *std::move(loader);
     }
@@ -105,7 +105,7 @@ void StageOpener::Run(uint64_t stage, const Begin& begin) {
     opened_ = std::move(opened);
     changed_.notify_all();
     if (last) return;
-    // One stage ahead, and the whole as soon as all stages have been opened.
+    // One stage is opened ahead, and the whole as soon as all stages have been opened.
     if (none) {
       if (!completes_index_ || (options_.epochs == 1 && !data_.keeps_parts())) return;
       continue;

@@ -26,29 +26,30 @@ struct OpenedStage {
   std::unique_ptr<Loader> loader = nullptr;  // null: it is yet to be made
 };
 
-/// The first stage from `stage` on that has samples; blocking.
+/// Finds the first stage from `stage` on that has samples; blocking.
 absl::StatusOr<OpenedStage> FindStage(StagedDataset& data, const Stages& stages, const LoaderOptions& options,
                                       uint64_t stage);
 
 /// A thread that opens the stages of a staged loader, one ahead of its consumer, and at last the whole data set. The
-/// consumer is one thread at a time. All that it is made with outlives it.
+/// consumer is one thread at a time. All arguments of the constructor outlive it.
 class StageOpener {
  public:
   using Begin = std::function<absl::StatusOr<std::unique_ptr<Loader>>(const Dataset&)>;
 
-  /// `completes_index`: the whole is opened, too, unless shards would have to be read again and there is no other use.
+  /// Takes `completes_index`: the whole is opened, too, unless shards would have to be read again and there is no other
+  /// use.
   StageOpener(StagedDataset& data, const Stages& stages, const LoaderOptions& options, bool completes_index)
       : data_(data), stages_(stages), options_(options), completes_index_(completes_index) {}
-  /// Ends what is being opened, unless `Complete` was called, and waits for it.
+  /// Ends the opening in progress, unless `Complete` was called, and waits for it.
   ~StageOpener();
 
   /// Opens the stages from `first` on. `begin` makes the loader of the first one, so that samples are fetched before
-  /// the consumer asks; null: nobody does.
+  /// the consumer asks. If it is null, no loader is made.
   void Start(uint64_t first, Begin begin);
-  /// The destructor waits until the index of the data set is whole.
+  /// Makes the destructor wait until the index of the data set is whole.
   void Complete() { completes_ = true; }
 
-  /// True when the next one is there, or an error.
+  /// Returns true when the next one is there, or an error.
   bool Wait(std::chrono::steady_clock::time_point deadline);
   bool ready();
   /// Takes it; blocking.

@@ -80,7 +80,7 @@ absl::StatusOr<StagedFacts> DescribeStaged(StagedDataset& data, const LoaderOpti
   const Stages stages = data.StagesOf(options.seed);
   facts.asked = facts.start.epoch > 0 ? stages.size() + 1 : facts.start.stage->number;
   absl::StatusOr<OpenedStage> found = FindStage(data, stages, options, facts.asked);
-  // The shapes are those of any samples.
+  // If there are no more samples in stages, the whole data set gives the shapes, which are those of any samples.
   if (found.ok() && found->dataset == nullptr) found = FindStage(data, stages, options, stages.size() + 1);
   data.ReadThrough(nullptr);
   RETURN_IF_ERROR(found.status());

@@ -20,7 +20,7 @@ struct StagedFacts {
   std::shared_ptr<const Dataset> dataset;  // of it; null if there is none
   uint64_t samples = 0;                    // of `dataset`
   uint64_t bytes = 0;                      // of its shards
-  std::optional<CacheReport> cache;        // of reading to index them, if there is a cache
+  std::optional<CacheReport> cache;        // of reads to index the shards, if there is a cache
   double seconds = 0;                      // that this took
 };
 
@@ -28,16 +28,17 @@ struct StagedFacts {
 /// read through options.cache. Errors are those of SettleStaged, StagedDataset and DescribeLoader.
 absl::StatusOr<StagedFacts> DescribeStaged(StagedDataset& data, const LoaderOptions& options);
 
-/// Where a loader with these options begins. InvalidArgument for a mix, which a staged loader does not have.
-/// FailedPrecondition for a position of another listing, policy or seed. Reads nothing.
+/// Returns the position at which a loader with these options begins. InvalidArgument for a mix, which a staged loader
+/// does not have. FailedPrecondition for a position of another listing, policy or seed. Reads nothing.
 absl::StatusOr<Position> SettleStaged(const StagedDataset& data, const LoaderOptions& options);
 
-/// The options of the loader that delivers a stage, or the later epochs. In the first epoch, samples have no numbers,
-/// and the last batch of a stage is padded, for other stages to complete. `before`: samples of the stages before it.
+/// Returns the options of the loader that delivers a stage, or the later epochs. In the first epoch, samples have no
+/// numbers, and the last batch of a stage is padded, for other stages to complete. `before` is the number of samples of
+/// the stages before it.
 LoaderOptions StageOptions(const LoaderOptions& staged, uint64_t epoch, uint64_t before);
 
-/// The way that shards are read to be indexed, so that they are in the cache when their samples are delivered. Null:
-/// there is none.
+/// Returns the store through which shards are read to be indexed, so that they are in the cache when their samples are
+/// delivered. Null if there is no cache.
 std::shared_ptr<CachedStore> CacheAround(StagedDataset& data, const LoaderOptions& options);
 
 }  // namespace millrace

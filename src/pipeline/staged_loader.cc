@@ -37,7 +37,7 @@ std::chrono::nanoseconds LeftUntil(Clock::time_point deadline) {
   return std::max<std::chrono::nanoseconds>(deadline - Clock::now(), std::chrono::nanoseconds::zero());
 }
 
-// The samples of `from` become the next ones of `to`.
+// Moves the samples of `from` to the end of `to`.
 void Append(Batch from, Batch* to) {
   to->value_bytes += from.value_bytes;
   to->digest += from.digest;
@@ -62,7 +62,7 @@ StagedLoader::StagedLoader(Runtime& runtime, std::unique_ptr<StagedDataset> data
       origin_(start_.epoch > 0 ? 0 : start_.stage->before + start_.consumed),
       cached_(CacheAround(*data_, options_)),
       entry_{.before = start_.stage->before, .start = start_},
-      // Else shards of stages before the first one would be read for nothing else.
+      // Otherwise shards of stages before the first one would be read for nothing else.
       opener_(*data_, stages_, options_,
               /*completes_index=*/options_.epochs != 1 || start_.epoch > 0 || start_.stage->number == 0) {
   report_.part_samples.resize(1);
@@ -134,7 +134,7 @@ void StagedLoader::TakeNext() {
   if (!next_) next_ = opener_.Take();
 }
 
-// Begins to read what was opened. If there is too little memory, it can be called again.
+// Begins to read an opened stage. If there is too little memory, it can be called again.
 absl::Status StagedLoader::Enter() {
   OpenedStage& next = **next_;
   if (next.loader == nullptr) {
@@ -168,7 +168,7 @@ void StagedLoader::EnterNext() {
   if (const absl::Status entered = Enter(); !entered.ok()) Fail(entered);
 }
 
-// Its data set stays until the next one is entered.
+// Ends a stage. Its data set stays until the next one is entered.
 void StagedLoader::Leave() {
   const uint64_t after = before_ + stage_samples();
   entry_ = {.before = after, .start = At(0, 0, stage_ + 1, after)};
@@ -178,8 +178,8 @@ void StagedLoader::Leave() {
   AddWaits(ended->report(), &report_);
 }
 
-// Samples of the next stage are fetched while the last batches of this one are delivered, which has `left` samples:
-// few enough to be in memory by now.
+// Fetches samples of the next stage while the last batches of this one are delivered, which has `left` samples: few
+// enough to be in memory by now.
 void StagedLoader::BeginNextEarly(uint64_t left) {
   const double bytes = static_cast<double>(left / options_.world) * dataset_->index().mean_span_bytes();
   if (tried_early_ || bytes > static_cast<double>(options_.memory_bytes / 8)) return;
@@ -195,7 +195,7 @@ void StagedLoader::BeginNextEarly(uint64_t left) {
 
 // ---- Delivering
 
-// True if there is something for Next.
+// Returns true if there is something for Next.
 bool StagedLoader::Advance(Time deadline) {
   while (!ready_) {
     if (at_end_) {
@@ -218,7 +218,7 @@ bool StagedLoader::Advance(Time deadline) {
   return true;
 }
 
-// The batch that was pulled cannot be delivered before it is known whether there is a next stage.
+// Returns true if the pulled batch cannot be delivered before it is known whether there is a next stage.
 bool StagedLoader::NeedsNext() const {
   if (!in_stages() || !pulled_->ok() || !(*pulled_)->has_value()) return false;
   const Batch& batch = ***pulled_;
@@ -226,7 +226,7 @@ bool StagedLoader::NeedsNext() const {
   return options_.last == LastBatch::kDrop && stage_samples() - batch.position.consumed < step();
 }
 
-// The step is full, and no later one is, after which this stage has `left` samples.
+// Returns true if the step is full, and no later one is, after which this stage has `left` samples.
 bool StagedLoader::IsLastFull(uint64_t left) const {
   if (options_.last != LastBatch::kDrop || left >= step() || !next_->ok()) return false;
   return left + ((*next_)->dataset == nullptr ? 0 : (*next_)->reach) < step();
@@ -268,7 +268,7 @@ void StagedLoader::ReceiveOfStage(Batch batch) {
   BeginNextEarly(left);
 }
 
-// The batch is the last one of its stage. If it is not full, the next stage or the end of the epoch completes it.
+// Ends a stage with its last batch. If the batch is not full, the next stage or the end of the epoch completes it.
 void StagedLoader::EndStage(Batch batch, bool full) {
   Leave();
   if (!full) {
@@ -282,7 +282,7 @@ void StagedLoader::EndStage(Batch batch, bool full) {
   ready_ = Pulled(std::move(batch));
 }
 
-// ResourceExhausted may pass, and then the same is tried again.
+// Ends with an error. ResourceExhausted may pass, and then the same is tried again.
 void StagedLoader::Fail(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) failed_ = status;
   ready_ = Pulled(status);
@@ -290,7 +290,7 @@ void StagedLoader::Fail(const absl::Status& status) {
 
 // ---- The end of the first epoch
 
-// The batch is its last one. Samples of later stages are dropped.
+// Ends the epoch with its last batch. Samples of later stages are dropped.
 void StagedLoader::EndEpoch(Batch batch) {
   if (next_ && next_->ok() && (*next_)->dataset == nullptr) {
     next_.reset();
@@ -302,7 +302,7 @@ void StagedLoader::EndEpoch(Batch batch) {
   drops_ = true;
 }
 
-// No stage is left.
+// Ends the stages: no stage is left.
 void StagedLoader::EndStages() {
   if (begun_ && options_.last != LastBatch::kDrop) {
     at_end_ = true;
@@ -323,7 +323,7 @@ void StagedLoader::EndStages() {
   if (ended_) ready_ = Pulled(std::nullopt);
 }
 
-// Rows of the last batch, which begun_ is.
+// Returns the rows of the last batch, which begun_ is.
 uint64_t StagedLoader::RowsOfLast() const {
   if (options_.last != LastBatch::kShort) return options_.batch;
   return (InStep(before_ + stage_samples()) + options_.world - 1) / options_.world;
@@ -345,7 +345,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> StagedLoader::MakeRepeats(uint64_t 
   return StagedLoader::Create(runtime_, again_->Again(), options, std::move(facts));
 }
 
-// Gives the last batch its rows that repeat samples. False: they are not there yet.
+// Gives the last batch its rows that repeat samples. Returns false if they are not there yet.
 bool StagedLoader::FillLast(Time deadline) {
   const uint64_t rows = RowsOfLast();
   if (rows > begun_->valid && options_.last != LastBatch::kPad) {

@@ -95,7 +95,7 @@ class StagedLoaderTest : public ::testing::Test {
     return *std::move(loader);
   }
 
-  // At most so many batches.
+  // Takes at most so many batches.
   static Taken Take(BatchSource& loader, uint64_t batches = UINT64_MAX) {
     Taken taken;
     for (; batches > 0; --batches) {
@@ -123,7 +123,7 @@ class StagedLoaderTest : public ::testing::Test {
     EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
     return all;
   }
-  // It is that of the step after `consumed` samples of an epoch in this order.
+  // Expects that the batch is that of the step after `consumed` samples of an epoch in this order.
   static void CheckBatch(const Batch& batch, const Batching& batching, uint64_t consumed,
                          const std::vector<std::string>& order) {
     ASSERT_EQ(batch.size, batching.Rows(consumed));
@@ -148,7 +148,7 @@ class StagedLoaderTest : public ::testing::Test {
       }
     }
   }
-  // All that the ranks take of one epoch, or of its rest from `start` on.
+  // Returns all that the ranks take of one epoch, or of its rest from `start` on.
   std::vector<std::string> TakeWorld(uint64_t world, std::optional<Position> start = std::nullopt) {
     std::vector<std::string> all;
     for (uint64_t rank = 0; rank < world; ++rank) {
@@ -183,7 +183,7 @@ TEST_F(StagedLoaderTest, AnIndexChangesNothing) {
   EXPECT_EQ(with.positions, without.positions);
 }
 
-// Position p of the concatenation belongs to rank p mod W, also where a stage begins at a position that is no multiple.
+// Position p of the concatenation belongs to rank p mod W, even if a stage begins at a position that is no multiple.
 TEST_F(StagedLoaderTest, RanksTakeTheirPositionsOfTheConcatenation) {
   const std::vector<std::string> order = Take(*Make(Options())).samples;
   for (const uint64_t world : {2u, 3u, 8u}) {
@@ -198,7 +198,7 @@ TEST_F(StagedLoaderTest, RanksTakeTheirPositionsOfTheConcatenation) {
   }
 }
 
-// Batches are those of one epoch of so many samples: all are full but the last one, also where stages end.
+// Batches are those of one epoch of so many samples: all are full except the last one, even if stages end within them.
 TEST_F(StagedLoaderTest, StepsSpanStages) {
   const std::vector<std::string> order = Take(*Make(Options())).samples;
   for (const LastBatch last : {LastBatch::kShort, LastBatch::kPad, LastBatch::kWrap, LastBatch::kDrop}) {
@@ -233,7 +233,7 @@ TEST_F(StagedLoaderTest, StepsSpanStages) {
 TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
   const Taken all = Take(*Make(Options()));
   for (size_t i = 0; i + 1 < all.positions.size(); i += 17) {
-    // By turns with the parts, without anything, and with the index.
+    // In turn, the loader has the parts, nothing, and the index.
     if (i % 3 == 1) RemoveIndexes();
     if (i % 3 == 2) OpenWhole();
     const Position start = *Position::Parse(all.positions[i]);
@@ -244,7 +244,7 @@ TEST_F(StagedLoaderTest, ResumesAnywhereInAnyWorldWithOrWithoutAnIndex) {
   }
 }
 
-// As a program does that describes a loader once, and makes it again for other positions.
+// Some programs describe a loader once, and make it again for other positions.
 TEST_F(StagedLoaderTest, WithFactsItBeginsAnywhere) {
   const Taken all = Take(*Make(Options(/*epochs=*/2)));
   std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", Open());
@@ -357,7 +357,7 @@ TEST_F(StagedLoaderTest, AShardThatChangesAfterTheListingEndsTheStream) {
   ASSERT_TRUE(staged.ok());
   const Stages stages = (*staged)->StagesOf(Options().seed);
   const auto loader = Make(Options());
-  // Any of the last stage, which is not indexed before the first one has been taken.
+  // A shard of the last stage is changed; the stage is not indexed before the first one has been taken.
   Put(static_cast<int>(stages.ShardsOf(stages.size() - 1).front()), TextTar(500, 3));
   absl::Status end;
   while (end.ok()) {

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// What the earliest unfinished sample of the awaited batch is waiting for. `Walker::WaitOfFront` and
+/// The reason for which the earliest unfinished sample of the awaited batch waits. `Walker::WaitOfFront` and
 /// `StepBoard::CauseNow` decide it. `feed` prints it (cli/feed_report.cc), and diagnose/limit.cc finds the words.
 enum class StallCause : uint8_t {
   kQueue,  // asked for; the client waits for a free connection
@@ -30,7 +30,8 @@ inline constexpr size_t kStallCauses = 12;
 std::string_view StallCauseName(StallCause cause);
 StallCause CauseOf(RequestPhase phase);
 
-/// True if the consumer itself is the limit: it waited for less than 5 % of the time, or not at all. In any unit.
+/// Returns true if the consumer itself is the limit: it waited for less than 5 % of the time, or not at all. Both times
+/// are in the same unit.
 bool ConsumerLimits(double waited, double elapsed);
 
 /// Seconds that the consumer waited, by cause, and the time between its first and last call.
@@ -39,7 +40,7 @@ struct StallReport {
   double elapsed = 0;
 
   double waited() const;
-  /// The stage that limits: the largest cause, or "consumer" if ConsumerLimits.
+  /// Returns the stage that limits: the largest cause, or "consumer" if ConsumerLimits.
   std::string_view bottleneck() const;
 };
 
@@ -48,11 +49,11 @@ class StallLedger {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// The consumer begins to wait.
+  /// Begins a wait of the consumer.
   void Begin(Time now);
-  /// The time since the last call was spent on `cause`.
+  /// Charges the time since the last call to `cause`.
   void Charge(StallCause cause, Time now);
-  /// The consumer got what it waited for.
+  /// Ends the wait: the consumer got its batch.
   void End(Time now) { last_seen_ = now; }
 
   StallReport report() const;

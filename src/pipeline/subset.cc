@@ -20,9 +20,10 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kSubsetDomain = 0x4d522d7375627365;  // "MR-subse"
-// Samples that one task goes through: whole chunks of selections.
+// The number of samples in one task: whole chunks of selections.
 constexpr uint64_t kTaskSamples = 8 * Selection::kChunk;
-// Up to so many, each task has a builder for each group; of more, that would take longer than to read the index twice.
+// If there are at most this many groups, each task has a builder for each group. For more groups, that would take
+// longer than to read the index twice.
 constexpr uint32_t kFewGroups = 2048;
 
 // Calls `run` with 0 .. tasks-1, on the CPU pool.
@@ -38,7 +39,7 @@ void RunAll(Runtime& runtime, uint64_t tasks, absl::FunctionRef<void(uint64_t)> 
   left.wait();
 }
 
-// The members of a subset from some number on, one after the other.
+// Reads the members of a subset from some number on, one after the other.
 class MemberReader {
  public:
   MemberReader(const Subset& of, uint64_t first) : of_(of), rank_(of.selection ? of.selection->RankOf(first) : first) {
@@ -69,7 +70,7 @@ class MemberReader {
   size_t used_ = 0;
 };
 
-// Calls `each` with the number, group and entry of those of samples first .. last-1 that are of a group.
+// Calls `each` with the number, group and entry of those of samples first .. last-1 that have a group.
 absl::Status ForEachGrouped(const Subset& of, uint64_t first, uint64_t last, GroupOf group_of,
                             absl::FunctionRef<void(uint64_t, uint32_t, const IndexedSample&)> each) {
   MemberReader members(of, first);
@@ -115,8 +116,8 @@ absl::StatusOr<std::vector<Subset>> DealToFew(Runtime& runtime, const Subset& of
   return result;
 }
 
-// The same for any number of groups: counts what each has, so that the numbers can be put straight to their places.
-// Memory: that of the lists, and 24 bytes a group for each thread.
+// Does the same for any number of groups: counts the samples of each, so that the numbers can be put straight to their
+// places. Memory: that of the lists, and 24 bytes a group for each thread.
 class ManyGroups {
  public:
   ManyGroups(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of)
@@ -139,7 +140,7 @@ class ManyGroups {
   }
 
  private:
-  // What a group has of a stretch.
+  // The share of a group in a stretch.
   struct Share {
     uint64_t samples = 0;  // that are to be placed
     uint64_t bytes = 0;    // of all of them
@@ -180,7 +181,7 @@ class ManyGroups {
     }
   }
 
-  // Lists lie far apart in memory, so that it is waited for those of many samples at once.
+  // Places samples in the lists of their groups. Lists lie far apart in memory, so many samples wait for it at once.
   void Place(Stretch& stretch) {
     std::array<Member, 64> members;
     size_t waiting = 0;
@@ -202,7 +203,7 @@ class ManyGroups {
     }
   }
 
-  // False where another group was said than before: there is no room for the sample.
+  // Places one sample. Returns false if its group is not the same as before: there is no room for the sample.
   bool Put(const Member& member, Share* share) {
     if (share->samples == 0) return false;
     --share->samples;
@@ -276,7 +277,7 @@ bool HasField(const IndexedSample& entry, const std::string& name) {
   return std::any_of(entry.fields.begin(), entry.fields.end(), [&](const auto& field) { return field.name == name; });
 }
 
-// True for the file of labels itself, which lies beside the raw objects.
+// Returns true for the file of labels itself, which lies beside the raw objects.
 bool IsTheLabelsFile(const Subset& of, const IndexedSample& entry) {
   IndexedObject object;
   if (of.index().kind() != DataKind::kRawObjects || !of.index().LookupObject(entry.object, &object).ok()) return false;

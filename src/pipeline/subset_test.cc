@@ -208,7 +208,7 @@ TEST_F(SubsetTest, ASourceNumbersItsItemsThrough) {
   }
 }
 
-/// An index alone, of so many samples that several threads go through it.
+/// An index alone, of so many samples that several threads walk it.
 class ManyGroupsTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kSamples = 1'300'000;
@@ -231,7 +231,7 @@ class ManyGroupsTest : public ::testing::Test {
   }
 
   static uint64_t BytesOf(uint64_t sample) { return 1 + sample % 512; }
-  /// Some groups have many samples, some a stretch, most few, the last ones none; some samples are of none.
+  /// Some groups have many samples, some a stretch, most few, the last ones none; some samples are of no group.
   static std::optional<uint32_t> GroupOfRank(uint64_t rank) {
     if (rank % 7 == 0) return std::nullopt;
     if (rank % 3 == 0) return 17;
@@ -239,7 +239,7 @@ class ManyGroupsTest : public ::testing::Test {
     return static_cast<uint32_t>(Mix64(rank) % (kGroups - 100));
   }
 
-  /// Against lists.
+  /// Compares the result with plain lists.
   void ExpectDealt(const Subset& of, uint32_t groups) {
     const absl::StatusOr<std::vector<Subset>> dealt =
         GroupBy(runtime_, of, groups, [](uint64_t rank, const IndexedSample& /*entry*/) { return GroupOfRank(rank); });

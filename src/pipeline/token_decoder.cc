@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-// Tokens first .. last-1 of the row.
+// Makes padding of tokens first .. last-1 of the row.
 void PadTokens(const BatchRow& to, uint64_t first, uint64_t last) {
   const uint64_t row = to.row * to.layout->length();
   for (const char* const name : {"tokens", "token_mask", "position_ids", "segment_ids"}) {
@@ -39,7 +39,7 @@ std::string TokenDecoder::NameOf(const BatchRow& to) const {
   return fmt::format("{}, sample '{}'", dataset.store().Uri(dataset.StoreKey(object.key)), entry_.key);
 }
 
-// What is known of the row without its tokens.
+// Writes the facts about the row that are known without its tokens.
 void TokenDecoder::Describe(const BatchRow& to) {
   const auto [part, row] = source_.Find(to.draw.item);
   StoreLe(to.At("row").data(), row);

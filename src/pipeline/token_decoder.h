@@ -12,7 +12,7 @@ namespace millrace {
 /// Turns the fetched pieces of a row of tokens into a row of a batch; a damaged piece that is replaced becomes padding.
 class TokenDecoder final : public RowDecoder {
  public:
-  /// The plan outlives the decoder.
+  /// Keeps a reference to the plan, which outlives the decoder.
   explicit TokenDecoder(const LoaderPlan& plan) : plan_(plan), source_(plan.source) {}
 
   absl::StatusOr<DecodedRow> Decode(const BatchRow& to, const FetchedItem& fetched) override;
@@ -30,9 +30,11 @@ class TokenDecoder final : public RowDecoder {
   TokenRows::Place place_;
 };
 
-/// The digest of a piece, of which that of an epoch is the sum modulo 2^128: XXH3-128 (seed 0) of u64 epoch, u64
-/// position, u64 start in the row, u64 length of the sample's key, key, u64 offset of its first token, u64 tokens, and
-/// the tokens as they are stored.
+/// Returns the digest of a piece. The digest of an epoch is the sum of these digests modulo 2^128. The digest of a
+/// piece is XXH3-128 (seed 0) of
+/// - u64 epoch, u64 position, u64 start in the row,
+/// - u64 length of the sample's key, key,
+/// - u64 offset of its first token, u64 tokens, and the tokens as they are stored.
 Uint128 HashPiece(Xxh3Stream* stream, const BatchRow& row, const PlacedPiece& placed, std::string_view key,
                   ByteSpan stored);
 

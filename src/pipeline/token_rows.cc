@@ -20,7 +20,8 @@ namespace millrace {
 namespace {
 
 constexpr double kGroupBytes = 1.5 * 1024 * 1024;  // as an extent of other samples
-// Packs of fewer rows have too few samples to choose from, and would waste more; very long rows hold many of them.
+// The minimum of packed rows. Packs of fewer rows have too few samples to choose from, and would waste more; very long
+// rows hold many of them.
 constexpr uint64_t kLeastPacked = 256;
 constexpr double kMaxPackedBytes = 64.0 * 1024 * 1024;
 constexpr uint64_t kLeastGroup = 16;
@@ -60,7 +61,7 @@ const IndexedField* FieldOf(const IndexedSample& entry, std::string_view name) {
   return found == entry.fields.end() ? nullptr : &*found;
 }
 
-// `stored` as in TokenOptions.
+// Returns the type of a field's numbers; `stored` is as in TokenOptions.
 absl::StatusOr<NumberType> TypeOfField(const IndexedField& field, const std::string& stored) {
   if (field.is_inline) return absl::FailedPreconditionError("it is a value in the index");
   if (field.encoding == encoding::kBytes && !stored.empty()) return *ParseNumpyName(stored);
@@ -86,7 +87,7 @@ absl::StatusOr<NumberType> TypeOf(const Subset& samples, const std::string& fiel
   return type;
 }
 
-// An array of two axes may have as many bytes as one of one axis has, so the first one is looked into.
+// Checks the first array, because an array of two axes may have as many bytes as an array of one axis.
 absl::Status CheckOneAxis(const Subset& samples, const std::string& field, NumberType type, const IndexedSample& entry,
                           const std::stop_token& stop) {
   const IndexedField& found = *FieldOf(entry, field);
@@ -107,7 +108,7 @@ absl::Status CheckOneAxis(const Subset& samples, const std::string& field, Numbe
                   entry.key, field));
 }
 
-// All tokens of a subset, sample by sample.
+// Goes through all tokens of a subset, sample by sample.
 class TokenScan {
  public:
   TokenScan(const Subset& samples, const TokenOptions& options, NumberType type, const LongTask& task)
@@ -174,7 +175,8 @@ class TokenScan {
   absl::Status status_;
 };
 
-// What a file says of itself is not enough: slots and look-ups have the sizes of what was asked for.
+// Opens a table and compares it with the request. The file's own header is not enough: slots and look-ups have the
+// sizes of the request.
 absl::StatusOr<RowTable> OpenTable(ByteSpan bytes, const RowSpec& spec, uint64_t key, uint64_t samples) {
   ASSIGN_OR_RETURN(RowTable table, RowTable::Open(bytes, key));
   if (table.length() == spec.length && table.group() == spec.group && table.samples() == samples) return table;

@@ -19,11 +19,11 @@
 
 namespace millrace {
 
-/// How tokens become batches of declared shapes (docs/tokens.md).
+/// Says how tokens become batches of declared shapes (docs/tokens.md).
 struct TokenOptions {
   static constexpr size_t kMaxBuckets = 64;
 
-  /// A length of rows and how many of them make a batch of one rank.
+  /// A length of rows, and the number of them that make a batch of one rank.
   struct Bucket {
     uint64_t length = 0;
     uint64_t batch = 0;
@@ -38,18 +38,19 @@ struct TokenOptions {
   std::string field = "tokens";
   std::string stored;  // of a field of bytes: NumPy's name of the type of the numbers in it, "int64"; "" for others
 
-  /// InvalidArgument with the reason.
+  /// Returns InvalidArgument with the reason if the options are invalid.
   absl::Status Check() const;
-  /// Whether rows come with position_ids and segment_ids.
+  /// True if rows come with position_ids and segment_ids.
   bool with_segments() const { return layout == RowLayout::kPack || (layout == RowLayout::kStream && documents); }
   uint64_t longest() const { return buckets.empty() ? length : buckets.back().length; }
 };
 
-/// The rows that the samples of a subset make: their table, and where their tokens lie. Immutable and thread-safe; the
-/// data set must outlive it.
+/// The rows that the samples of a subset make: their table, and the places of their tokens. For example, a row of 2,048
+/// tokens has documents 3 and 4 and the beginning of document 5. Immutable and thread-safe; the data set must outlive
+/// it.
 class TokenRows {
  public:
-  /// Bytes of a sample up to which it is fetched whole, and so verified, also where only some of its tokens are wanted.
+  /// The maximal bytes of a sample that is fetched whole, and so verified, even if only some of its tokens are wanted.
   static constexpr uint64_t kWholeSampleBytes = uint64_t{64} << 10;
 
   TokenRows(Subset samples, std::string field, NumberType type, SharedArtifact file, RowTable table)
@@ -59,10 +60,10 @@ class TokenRows {
   const Subset& samples() const { return samples_; }
   NumberType type() const { return type_; }
   const std::string& field() const { return field_; }
-  /// Where the table is kept.
+  /// The place of the table.
   const std::string& uri() const { return file_->uri(); }
 
-  /// Bytes to fetch for a piece of a row: the whole sample, or just what is wanted of a long one.
+  /// The bytes to fetch for a piece of a row: the whole sample, or only the wanted bytes of a long one.
   struct Place {
     uint64_t sample = 0;  // as the index numbers it
     uint32_t object = 0;
@@ -71,11 +72,12 @@ class TokenRows {
     uint64_t skip = 0;               // bytes of the span before those of the piece
     uint64_t bytes = 0;              // of the piece
   };
-  /// `*entry` is reused, and is that of the sample then. DataLoss where the index and the table do not agree.
+  /// Finds the bytes of a piece. `*entry` is reused, and is that of the sample then. DataLoss if the index and the
+  /// table do not agree.
   absl::StatusOr<Place> Find(const Segment& piece, IndexedSample* entry) const;
 
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
-  /// Stored bytes of the tokens of a row.
+  /// The stored bytes of the tokens of a row.
   uint64_t max_row_bytes() const { return table_.length() * type_.size; }
   double mean_row_bytes() const;
 
@@ -90,10 +92,10 @@ class TokenRows {
 /// Keeps the groups of rows that were used last. Not thread-safe.
 class RowGroups {
  public:
-  /// About that much memory; one group in any case.
+  /// Takes about that much memory; one group is kept in any case.
   explicit RowGroups(uint64_t memory_bytes) : memory_bytes_(memory_bytes) {}
 
-  /// The group of a row. `part` tells the tables of a source apart.
+  /// Returns the group of a row. `part` tells the tables of a source apart.
   absl::StatusOr<std::shared_ptr<const RowGroup>> Get(const TokenRows& rows, size_t part, uint64_t row);
 
  private:
@@ -113,11 +115,11 @@ class RowGroups {
   std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> found_;
 };
 
-/// The rows of a subset, one table a bucket where there are any, else one: found with the index, or made from it and
-/// kept there (`.millrace/packs-LENGTH-KEY`); docs/formats/packs.md. Goes through the index once for each table that is
-/// not there. Blocking; `task` counts samples, on the calling thread. Errors: InvalidArgument (options),
-/// FailedPrecondition (a field that holds no tokens, a sample that is too long and refused), Cancelled, those of
-/// reading the index and of keeping files.
+/// Finds the rows of a subset: one table for each bucket, or one table if there are no buckets. They are found with the
+/// index, or made from it and kept there (`.millrace/packs-LENGTH-KEY`); docs/formats/packs.md. Walks the index once
+/// for each table that is not there. Blocking; `task` counts samples, on the calling thread. Errors: InvalidArgument
+/// (options), FailedPrecondition (a field that holds no tokens, a sample that is too long and refused), Cancelled,
+/// those of reading the index and of keeping files.
 absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& stores, const Subset& samples,
                                                                        const TokenOptions& options,
                                                                        const LongTask& task = {});

@@ -11,16 +11,16 @@ namespace millrace {
 
 namespace {
 
-// Units and steps beyond this many are not asked for, however small they are: their bookkeeping must stay small beside
-// the budget.
+// The maximal units and steps that are asked for ahead, however small they are. Their bookkeeping must stay small
+// beside the budget.
 constexpr uint64_t kMaxUnitsAhead = 65536;
 constexpr size_t kMaxStepsAhead = 4096;
-// Of one round, so that what was fetched meanwhile gets to the CPUs.
+// The maximal units of one round, so that fetched units get to the CPUs between rounds.
 constexpr int kMaxUnitsOfARound = 1024;
-// Decoding by one task, where units are so small that a task each would cost more than their decoding.
+// The bytes and units of one task, if units are so small that a task each would cost more than their decoding.
 constexpr uint64_t kTaskBytes = uint64_t{64} << 10;
 constexpr size_t kTaskUnits = 64;
-// As which each piece of a row counts beside its tokens: it is looked up in the index.
+// The bytes that each piece of a row counts for beside its tokens: it is looked up in the index.
 constexpr uint64_t kPieceWork = 1024;
 
 }  // namespace
@@ -175,14 +175,14 @@ Walker::Unit* Walker::WalkToNextUnit() {
   return nullptr;
 }
 
-// Values are counted from the walk on, in the order of delivery, so that those of the next batch never wait for those
-// of a later one. False: there is no room before the consumer takes a batch.
+// Reserves memory for values. Values are counted from the walk on, in the order of delivery, so that those of the next
+// batch never wait for those of a later one. Returns false if there is no room before the consumer takes a batch.
 absl::StatusOr<bool> Walker::ReserveValues(Step& step, Unit& unit) {
   if (plan_.value_bytes == 0 || unit.value_bytes) return true;
   ASSIGN_OR_RETURN(const uint64_t bytes, ValueBytesOf(plan_.fields, plan_.source, unit.row.draw.item, &scratch_));
   if (value_bytes_ + bytes > plan_.value_bytes) {
     if (value_bytes_ > step.value_bytes || untaken_ > 0 || steps_.size() > 1) return false;
-    // Nobody will give any back: this batch alone takes more.
+    // No memory will be given back: this batch alone takes more.
     const uint64_t about = (step.value_bytes + bytes) / (walk_unit_ + 1) * step.planned_rows;
     return absl::ResourceExhaustedError(fmt::format(
         "the values of a batch (texts, arrays, bytes) take about {}, and {} of the memory budget of {} are for them; "
@@ -246,7 +246,7 @@ Walker::Step& Walker::StepOf(uint64_t number) {
   return *steps_[number - steps_.front()->number];
 }
 
-// False: there is no memory for the next one.
+// Fetches replacements. Returns false if there is no memory for the next one.
 absl::StatusOr<bool> Walker::FetchReplacements() {
   while (!damaged_.empty()) {
     const UnitId id = *damaged_.begin();
@@ -261,7 +261,7 @@ absl::StatusOr<bool> Walker::FetchReplacements() {
 }
 
 void Walker::Dispatch(Step& step) {
-  // All threads get something of a step.
+  // All threads get a part of a step.
   const size_t share = step.planned_rows / (2 * static_cast<size_t>(threads_));
   const size_t most = std::clamp<size_t>(share, 1, kTaskUnits);
   uint64_t bytes = 0;
@@ -282,7 +282,8 @@ void Walker::Dispatch(Step& step) {
   step.fetched.clear();
 }
 
-// Decoding runs a few batches ahead: enough for all CPUs, while most slots are left to the program.
+// Gives slots to steps. Decoding runs a few batches ahead: enough for all CPUs, while most slots are left to the
+// program.
 void Walker::GiveSlots(uint64_t untaken) {
   const uint64_t per_batch = std::max<uint64_t>(1, plan_.layouts.back().batch());
   uint64_t steps_ahead = 3 + 8 * static_cast<uint64_t>(threads_) / per_batch;
@@ -344,7 +345,7 @@ void Walker::Finish(Step& step, Unit& unit, absl::StatusOr<DecodedRow> decoded) 
     }
     Replacement& next = *unit.replacement;
     next.item = ReplacementOf(plan_, step.epoch, unit.row.draw.item, next.attempt);
-    // A little more than there is room for, perhaps: its bytes are in memory that is kept for such samples.
+    // This may be a little more than there is room for: its bytes are in memory that is kept for such samples.
     if (unit.value_bytes) {
       const absl::StatusOr<uint64_t> bytes = ValueBytesOf(plan_.fields, plan_.source, next.item, &scratch_);
       if (bytes.ok()) Count(step, unit, *bytes);

@@ -20,15 +20,15 @@
 
 namespace millrace {
 
-/// What the plan's fetcher gets to know.
+/// Returns the options of the plan's fetcher.
 Fetcher::Options FetchOptions(const LoaderPlan& plan, std::stop_token stop = {});
 
-/// A loader's plan at work: it turns the plan into steps and units (rows of batches), has their bytes fetched, hands
-/// them out to be decoded into slots of the ring, and puts the batches together. A state machine without I/O and
-/// locks: its owner sends the requests, runs the tasks, and comes back with what has ended. Not thread-safe.
+/// Executes a loader's plan. It turns the plan into steps and units (rows of batches) and has their bytes fetched. It
+/// passes them on to be decoded into slots of the ring, and puts the batches together. A state machine without I/O and
+/// locks: its owner sends the requests, runs the tasks, and calls it when they have ended. Not thread-safe.
 class Walker {
  public:
-  /// What the earliest unfinished unit of the next batch waits for.
+  /// The reason for which the earliest unfinished unit of the next batch waits.
   struct Wait {
     StallCause cause = StallCause::kBudget;
     std::shared_ptr<const RequestProgress> request;  // if it waits for one, which tells the cause
@@ -42,18 +42,19 @@ class Walker {
     Task(const LoaderPlan& loader_plan, Step* of) : plan(loader_plan), step(of) {}
     /// Decodes all of them.
     void Run(RowDecoder& decoder, const std::stop_token& stop);
-    /// It has run: whether it was the last one of its step that is known of. Once; under a lock of the owner.
+    /// Returns, after it has run, whether it was the last known one of its step. Call it once, under a lock of the
+    /// owner.
     bool CompletesStep() const;
-    /// Earlier batches first.
+    /// Returns the priority: earlier batches first.
     uint64_t priority() const;
 
     const LoaderPlan& plan;
     Step* const step;
     std::vector<Unit*> units;
-    std::vector<absl::StatusOr<DecodedRow>> rows;  // what came of each
+    std::vector<absl::StatusOr<DecodedRow>> rows;  // the result of each
   };
 
-  /// What a round has brought.
+  /// The result of a round.
   struct Output {
     std::vector<std::unique_ptr<Task>> tasks;
     std::vector<Batch> batches;
@@ -61,28 +62,28 @@ class Walker {
     Wait wait;
   };
 
-  /// All of these outlive it. `threads` will decode. May throw std::bad_alloc.
+  /// Keeps references to all of these, which outlive it. `threads` will decode. May throw std::bad_alloc.
   Walker(const LoaderPlan& plan, int threads, BatchRing* ring, Fetcher::Send send, std::stop_token stop);
   ~Walker();
 
   void OnFetched(std::unique_ptr<Fetcher::Request> request, const absl::Status& status);
   void OnDecoded(std::unique_ptr<Task> task);
-  /// The consumer has taken batches with so many bytes of values.
+  /// Records that the consumer has taken batches with so many bytes of values.
   void OnTaken(uint64_t value_bytes) { value_bytes_ -= value_bytes; }
 
-  /// One round: walks on until memory or requests are used up, but not for long, and soon ends when `interrupted`.
-  /// `untaken` batches wait for the consumer. True when there is more to do at once; else only after an event. May
-  /// throw std::bad_alloc: then call Fail().
+  /// Executes one round: walks until memory or requests are used up, but not for long, and soon ends when
+  /// `interrupted`. `untaken` batches wait for the consumer. Returns true if there is more to do at once; else only
+  /// after an event. May throw std::bad_alloc: then call Fail().
   bool Advance(uint64_t untaken, const std::atomic<bool>& interrupted);
   /// Ends it with this status.
   void Fail(absl::Status status);
   Output Take() { return std::exchange(output_, Output{}); }
 
-  /// As Fetcher::SetMemory.
+  /// Limits memory as Fetcher::SetMemory does.
   void SetFetchMemory(uint64_t bytes) { fetcher_.SetMemory(bytes); }
   const Fetcher& fetcher() const { return fetcher_; }
 
-  /// No request and no task is in flight.
+  /// True if no request and no task is in flight.
   bool idle() const { return fetcher_.idle() && tasks_ == 0; }
 
  private:
@@ -120,7 +121,7 @@ class Walker {
   std::set<UnitId> damaged_;  // units whose replacement was not asked for yet
   int tasks_ = 0;             // handed out and not back
 
-  // The walk: the next to fetch is unit walk_unit_ of steps_.back().
+  // The state of the walk: the next to fetch is unit walk_unit_ of steps_.back().
   std::optional<EpochOrder> walk_order_;
   uint64_t walk_epoch_ = 0;
   uint64_t walk_consumed_ = 0;

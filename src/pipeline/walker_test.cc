@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr int kWalkedSide = 8;
 
-// A batch that was received, as far as runs are compared.
+// A received batch: the facts by which runs are compared.
 struct Received {
   std::vector<uint64_t> samples;
   Uint128 digest;
@@ -34,7 +34,8 @@ struct Received {
   friend bool operator==(const Received&, const Received&) = default;
 };
 
-// What the store answers to the request of that number; nothing: what it holds. May name damaged spans.
+// Returns the store's answer to the request of that number. nullopt means that the store answers with its objects. May
+// name damaged spans.
 using Answer = std::function<std::optional<absl::Status>(Fetcher::Request& request, size_t number)>;
 
 // A walker whose requests, tasks and slots end in an order of the test's choice.
@@ -50,12 +51,12 @@ class WalkerRun {
         walker_(
             plan, 3, &ring_, [this](auto request) { requests_.push_back(std::move(request)); }, stop_.get_token()) {}
 
-  // To the end; fails the test if it comes to a halt before.
+  // Runs to the end; fails the test if it comes to a halt before.
   void Finish() {
     while (!end_ && !::testing::Test::HasFatalFailure()) ASSERT_TRUE(Step()) << "nothing is left to happen";
     while (!walker_.idle()) ASSERT_TRUE(EndOne());
   }
-  // One thing happens. False if nothing can.
+  // Lets one thing happen. Returns false if nothing can.
   bool Step() {
     interrupted_ = shuffled_ && rng_.Below(4) == 0;
     const bool more = walker_.Advance(0, interrupted_);
@@ -65,7 +66,7 @@ class WalkerRun {
     if (output.end) end_ = output.end;
     return end_ || EndOne() || more;
   }
-  // Stops it in the middle: all that is in flight ends with `status`, and nothing may begin.
+  // Stops it in the middle: everything in flight ends with `status`, and nothing may begin.
   void Stop(const absl::Status& status) {
     stop_.request_stop();
     answer_ = [status](Fetcher::Request& /*request*/, size_t /*number*/) { return status; };
@@ -135,7 +136,7 @@ class WalkerRun {
   Walker walker_;  // first to go
 };
 
-// Images in two archives, and rows of tokens.
+// The data are images in two archives, and rows of tokens.
 class WalkerTest : public ::testing::Test {
  protected:
   WalkerTest() : runtime_({.io_threads = 1, .cpu_threads = 1}), stores_(runtime_) {}
@@ -159,7 +160,7 @@ class WalkerTest : public ::testing::Test {
     tokens_ = OpenTokenPair(runtime_, stores_, "mem://walked-tokens", lengths);
   }
 
-  // `memory` beside the slots and the reserve; small ones are soon used up.
+  // Plans images with `memory` beside the slots and the reserve; small ones are soon used up.
   LoaderPlan Images(BadSamples bad, uint64_t memory = 48 << 10) {
     LoaderOptions options;
     options.image.height = options.image.width = kWalkedSide;
@@ -173,7 +174,7 @@ class WalkerTest : public ::testing::Test {
     options.bad_samples = bad;
     return Plan(*images_, options, memory);
   }
-  // The files of the images and their labels, with room for the values of little more than one batch.
+  // Plans the files of the images and their labels, with room for the values of little more than one batch.
   LoaderPlan Values(BadSamples bad) {
     LoaderOptions options;
     options.fields.resize(2);
@@ -210,7 +211,7 @@ class WalkerTest : public ::testing::Test {
     EXPECT_TRUE(run.end().ok()) << run.end();
     return run.received();
   }
-  // Requests that read sample `key` of the images find it damaged.
+  // Makes an answer: requests that read sample `key` of the images find it damaged.
   Answer Damage(const std::string& key) {
     IndexedSample sample;
     for (uint64_t i = 0; i < images_->index().size() && sample.key != key; ++i) {
@@ -287,7 +288,7 @@ TEST_F(WalkerTest, WhatFailsAtAnyStepComesAfterTheBatchesBeforeIt) {
   }
 }
 
-// S3 also refuses what it has archived, for one; indexing again would not help.
+// S3 also refuses an archived object, for example; indexing again would not help.
 TEST_F(WalkerTest, OnlyWhatChangedIsSaidToHaveChanged) {
   const LoaderPlan plan = Images(BadSamples::kFail);
   using Code = absl::StatusCode;
@@ -308,7 +309,7 @@ TEST_F(WalkerTest, OnlyWhatChangedIsSaidToHaveChanged) {
   }
 }
 
-// What could not be sent, or put on its way to the CPUs, is not waited for.
+// The walker does not wait for requests and tasks that could not be started.
 TEST_F(WalkerTest, NothingIsInFlightThatCouldNotBeSent) {
   const LoaderPlan plan = Images(BadSamples::kFail);
   BatchRing ring(plan.slot_bytes, plan.slots, Reservation(), [] {});
@@ -317,7 +318,7 @@ TEST_F(WalkerTest, NothingIsInFlightThatCouldNotBeSent) {
   EXPECT_TRUE(walker.idle());
 }
 
-// The store says which samples of a run are damaged. Its neighbours were once fetched again, each by itself.
+// The store says which samples of a run are damaged. In the past, its neighbours were fetched again, each by itself.
 TEST_F(WalkerTest, ADamagedSampleCostsItsNeighboursNoRequest) {
   const LoaderPlan plan = Images(BadSamples::kReplace, 1 << 20);
   WalkerRun whole(plan, std::nullopt);

@@ -18,7 +18,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kBytesInFlight = uint64_t{64} << 20;
-// Below what a cache drops.
+// This is below the limit at which a cache drops writes.
 constexpr uint64_t kBytesToFlush = uint64_t{32} << 20;
 constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 

@@ -14,9 +14,9 @@ struct WarmReport {
   uint64_t sample_bytes = 0;  // of all samples
 };
 
-/// Reads all samples of a source through options.cache, so that a loader with these options finds them there: of data
-/// that are larger than the cache, what it needs first. Blocking. Errors are those of the stores, and those of
-/// Loader::Create for the options; Cancelled after a stop. `task` counts the bytes of samples.
+/// Reads all samples of a source through options.cache, so that a loader with these options finds them there. If the
+/// data are larger than the cache, it reads the samples that the loader needs first. Blocking. Errors are those of the
+/// stores, and those of Loader::Create for the options; Cancelled after a stop. `task` counts the bytes of samples.
 absl::StatusOr<WarmReport> WarmCache(const Source& source, LoaderOptions options, const LongTask& task);
 
 }  // namespace millrace

@@ -60,7 +60,7 @@ size_t NoNumberLength(std::string_view text) {
   return has_exponent && std::isinf(std::strtod(number.c_str(), nullptr)) ? length : 0;
 }
 
-// Returns the code unit of "\\uXXXX" at the beginning; 0 if there is none.
+// Returns the code unit of the escape at the beginning, "\\u" with four hexadecimal digits; 0 if there is none.
 uint32_t UnitOf(std::string_view text) {
   uint32_t unit = 0;
   if (text.size() < 6 || !text.starts_with("\\u")) return 0;

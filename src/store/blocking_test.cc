@@ -45,7 +45,7 @@ TEST(ForEachPage, GivesEveryPageInOrderAndStopsAtAnError) {
   EXPECT_EQ(pages, 1);
 }
 
-// A store whose listing gives the same page for ever, as a broken server does.
+// Gives the same page for ever when it is listed, as a broken server does.
 class StuckStore final : public ForwardingStore {
  public:
   void List(ListOptions, ListCallback done) override {
@@ -55,7 +55,7 @@ class StuckStore final : public ForwardingStore {
   }
 };
 
-// Where nothing is ever answered.
+// Never answers.
 class SilentStore final : public ForwardingStore {
  public:
   void Head(std::string, HeadOptions, HeadCallback) override {}

@@ -13,8 +13,8 @@ namespace millrace {
 
 namespace {
 
-// A relative path of which not even the first part is there, and which a bucket may be called. A name with an ending
-// and no folder is more likely that of a file.
+// Returns true for a relative path of which not even the first part exists, and which may be the name of a bucket. A
+// name with an ending and no folder is more likely that of a file.
 bool LooksLikeABucket(const std::string& uri) {
   const absl::StatusOr<ParsedUri> parsed = ParseUri(uri);
   if (!parsed.ok() || parsed->scheme != ParsedUri::Scheme::kFile || parsed->path != uri) return false;

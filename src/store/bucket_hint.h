@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// For NotFound: the same error, with a hint if one of `uris` looks like a bucket without its "s3://". Other errors
+/// Returns a NotFound error with a hint added, if one of `uris` looks like a bucket without its "s3://". Other errors
 /// stay as they are.
 absl::Status HintAtS3(absl::Status status, const std::vector<std::string>& uris);
 

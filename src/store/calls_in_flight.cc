@@ -22,7 +22,7 @@ absl::Status CallsInFlight::Fail(absl::Status status) {
   return status_;
 }
 
-// False if no answer has come.
+// Returns false if no answer has come.
 bool CallsInFlight::HandleNext(bool wait) {
   std::unique_lock lock(mutex_);
   if (wait) came_.wait(lock, [this] { return answered_ > 0; });

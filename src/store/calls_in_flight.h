@@ -13,9 +13,9 @@
 
 namespace millrace {
 
-/// The calls that one thread has in flight at stores: a window, the first error, and a stop (store/completion.h waits
-/// for one call). The thread handles the answers itself while it waits, in the order in which they come. Thus what it
-/// knows about its calls needs no lock.
+/// Holds the calls that one thread has in flight at stores: a window, the first error, and a stop (store/completion.h
+/// waits for one call). The thread handles the answers itself while it waits, in the order in which they come. Thus
+/// what it knows about its calls needs no lock.
 ///
 ///   CallsInFlight calls(options.stop);
 ///   PutOptions put{.stop = calls.stop()};
@@ -39,13 +39,13 @@ class CallsInFlight {
   CallsInFlight(const CallsInFlight&) = delete;
   CallsInFlight& operator=(const CallsInFlight&) = delete;
 
-  /// The token for the options of the calls. A stop is also requested by the first error.
+  /// Returns the token for the options of the calls. The first error also requests a stop.
   std::stop_token stop() const { return stop_.get_token(); }
 
-  /// How many calls there are whose answers were not handled yet.
+  /// Returns the number of calls whose answers were not handled yet.
   size_t count() const { return count_; }
 
-  /// The callback of one more call. `handle` gets the answer on the thread that waits, exactly once unless the
+  /// Returns the callback of one more call. `handle` gets the answer on the thread that waits, exactly once unless the
   /// destructor comes first, and returns an absl::Status. Its captures, such as the memory of a piece, live until then.
   /// It may add calls, but must not wait. After an error it is still called for the other answers.
   template <typename Answer, typename Handle>
@@ -69,7 +69,7 @@ class CallsInFlight {
   absl::Status Fail(absl::Status status);
 
  private:
-  // One call, whose answer needs no memory when it comes: callbacks run on event loops.
+  // One call needs no memory when its answer comes, since callbacks run on event loops.
   struct Call {
     virtual ~Call() = default;
     virtual absl::Status Handle() = 0;

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-// Calls whose answers a test gives.
+// Makes calls whose answers a test gives.
 class OpenCalls {
  public:
   explicit OpenCalls(CallsInFlight& calls) : calls_(calls) {}

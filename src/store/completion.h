@@ -19,7 +19,7 @@ namespace millrace {
 template <typename Result>
 class Completion {
  public:
-  /// To be passed to the call; runs once.
+  /// Returns the callback to pass to the call. It runs once.
   auto Callback() {
     return [state = state_](Result result) {
       std::lock_guard lock(state->mutex);
@@ -28,13 +28,13 @@ class Completion {
     };
   }
 
-  /// Whether the callback has run, or does so within `limit`.
+  /// Returns true if the callback has run, or does so within `limit`.
   bool WaitFor(std::chrono::milliseconds limit) {
     std::unique_lock lock(state_->mutex);
     return state_->came.wait_for(lock, limit, [this] { return state_->result.has_value(); });
   }
 
-  /// Blocks until the callback has run, or until a stop is requested: false then.
+  /// Blocks until the callback has run, or until a stop is requested. Returns false in the second case.
   bool WaitOrStop(const std::stop_token& stop) {
     std::unique_lock lock(state_->mutex);
     return state_->came.wait(lock, stop, [this] { return state_->result.has_value(); });

@@ -28,7 +28,7 @@ class FilePlace final : public StorePlace {
   TempFolder folder_;
 };
 
-/// A bucket of a devstore in this process.
+/// Is a bucket of a devstore in this process.
 class DevstorePlace final : public StorePlace {
  public:
   static std::unique_ptr<StorePlace> Make(const std::string& root) {
@@ -57,7 +57,7 @@ class DevstorePlace final : public StorePlace {
   S3Place bucket_;
 };
 
-/// A folder behind a store that counts what is asked.
+/// Is a folder behind a store that counts what is asked.
 class WrappedPlace final : public StorePlace {
  public:
   std::unique_ptr<ObjectStore> Open() override {

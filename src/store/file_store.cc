@@ -26,8 +26,9 @@ namespace {
 
 constexpr int kThreads = 8;
 constexpr size_t kParkedWalks = 4;
-// Bytes between two looks at the stop token. Their checksum is made next, while they are in the second cache of a core:
-// with 256 KiB it costs a tenth of the read, with 1 MiB a third (ISA-L's, a Xeon with 2 MiB of that cache).
+// A read looks at the stop token once in so many bytes. The checksum of these bytes is made next, while they are in the
+// L2 cache of a core. With 256 KiB the checksum costs a tenth of the read, with 1 MiB a third (ISA-L's, a Xeon with 2
+// MiB of that cache).
 constexpr size_t kPiece = 256 << 10;
 
 absl::Status Closed() {
@@ -70,7 +71,7 @@ absl::Status FileStore::Check(const std::string& key) const {
 }
 
 absl::StatusOr<UniqueFd> FileStore::OpenToRead(const std::string& uri) const {
-  // Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
+  // The open does not block, for the case that it is a pipe: opening one for reading would wait for a writer.
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   if (traits().own) return OpenOwnFile(*traits().own, uri, kFlags);
   const std::vector<std::string>& within = traits().within;
@@ -214,7 +215,7 @@ absl::Status FileStore::Remove(const std::string& key) const {
   return ErrnoStatus(errno, Uri(key), "deleting");
 }
 
-// One task each: some threads remove them together.
+// Each key is one task, so that several threads remove them together.
 void FileStore::Delete(std::vector<std::string> keys, DeleteCallback done) {
   auto gather = std::make_shared<StatusGatherer>(keys.size(), std::move(done));
   for (size_t i = 0; i < keys.size(); ++i) {

@@ -18,19 +18,19 @@
 
 namespace millrace {
 
-/// The files of a folder, local or mounted. A key is a path below it; links are followed. The folder need not exist
-/// until something is listed; writing makes it. Files appear whole and durable (temporary file, fsync, rename, fsync of
-/// the folder) under mode 0666 less the umask, or that of the file which they replace; folders that become empty stay.
-/// ETags are those of FileEtag (store/file_system.h).
+/// Keeps objects as the files of a folder, local or mounted. A key is a path below it; links are followed. The folder
+/// need not exist until something is listed; writing makes it. Files appear whole and durable (temporary file, fsync,
+/// rename, fsync of the folder). Their mode is 0666 less the umask, or that of the file which they replace. Folders
+/// that become empty stay. ETags are those of FileEtag (store/file_system.h).
 ///
 /// Reads and writes block threads of the store's own, eight of them: enough to keep a disk or a network mount busy.
 class FileStore final : public ObjectStore {
  public:
-  /// `root` is an absolute path without a '/' at its end, or "/". With `within`, it only reads, and only files that lie
-  /// in these folders after all links are followed. Other files get PermissionDenied, and are in no listing.
+  /// `root` is an absolute path without a '/' at its end, or "/". With `within`, the store only reads, and only files
+  /// that are in these folders after all links are followed. Other files get PermissionDenied, and are in no listing.
   explicit FileStore(std::string root, std::vector<std::string> within = {});
-  /// A folder of the program's own: its files are of the folder's mode, those of other users get PermissionDenied, and
-  /// links in it are not followed.
+  /// Opens a folder of the program's own. Its files have the folder's mode, those of other users get PermissionDenied,
+  /// and links in it are not followed.
   explicit FileStore(OwnFolder own);
   ~FileStore() override;
 
@@ -69,8 +69,8 @@ class FileStore final : public ObjectStore {
   RequestCounters counters_;
   std::atomic<bool> stopping_{false};
 
-  // Walks between two pages, so that the next page need not read and sort its folder again. Latest first, a few at
-  // most: a continuation whose walk is gone starts a new one at its key.
+  // Walks are kept between two pages, so that the next page need not read and sort its folder again. The latest is
+  // first, and they are a few at most: a continuation whose walk is gone starts a new one at its key.
   std::mutex walks_mutex_;
   std::list<std::pair<std::string, std::unique_ptr<FileWalk>>> walks_;
 

@@ -48,7 +48,7 @@ class FileStoreTest : public ::testing::Test {
     return keys;
   }
 
-  // What is in the folder, temporary files included.
+  // Returns the names of all files in the folder, temporary files included.
   std::vector<std::string> Entries() {
     std::vector<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {

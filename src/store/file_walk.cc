@@ -42,7 +42,7 @@ std::string FileWalk::Path(std::string_view key) const {
   return fmt::format("{}/{}", root_ == "/" ? "" : root_, key);
 }
 
-// As stat(), or as lstat() if links are passed over.
+// Works as stat(), or as lstat() if links are passed over.
 int FileWalk::StatOf(const std::string& path, struct stat* info) const {
   return links_ == Links::kPassedOver ? lstat(path.c_str(), info) : StatWithin(within_, path, info);
 }

@@ -13,10 +13,10 @@
 
 namespace millrace {
 
-/// The files below a folder as object keys, in bytewise order of whole keys (`a-` before `a/x` before `a0`). Folders
-/// are read when the walk reaches them, so a page of a large tree costs what lies on its way. Links to files and
-/// folders are followed, but not into a folder that the walk is in already, unless they are passed over. So are files
-/// that vanish meanwhile. Not thread-safe.
+/// Walks the files below a folder as object keys, in bytewise order of whole keys (`a-` before `a/x` before `a0`).
+/// Folders are read when the walk reaches them, so the cost of a page of a large tree is that of what is on its way.
+/// Links to files and folders are followed, but not into a folder that the walk is in already, unless links are passed
+/// over. Files that vanish meanwhile are passed over, too. Not thread-safe.
 class FileWalk {
  public:
   enum class Links : uint8_t { kFollowed, kPassedOver };
@@ -29,21 +29,20 @@ class FileWalk {
     ObjectInfo object;
   };
 
-  /// With `folders_as_prefixes` folders below the prefix are not entered but given as common prefixes.
-  /// With `within`, files outside these folders are passed over (base/within.h).
-  /// NotFound when `root` is not a folder.
+  /// If `folders_as_prefixes` is true, folders below the prefix are not entered but given as common prefixes. With
+  /// `within`, files outside these folders are passed over (base/within.h). Returns NotFound if `root` is not a folder.
   static absl::StatusOr<std::unique_ptr<FileWalk>> Open(std::string root, std::string prefix, bool folders_as_prefixes,
                                                         Start start, Links links = Links::kFollowed,
                                                         std::vector<std::string> within = {});
 
-  /// The next item, owned by the walk until Take(); null at the end.
+  /// Returns the next item, owned by the walk until Take(); null at the end.
   absl::StatusOr<const Item*> Peek();
-  /// Moves on. Peek() must have given an item.
+  /// Returns the item of Peek(), which must have given one, and advances the walk.
   Item Take();
 
  private:
   struct Folder {
-    std::string key;                 // of its entries the prefix: "" or ends with '/'
+    std::string key;                 // prefix of its entries: "" or ends with '/'
     std::vector<std::string> names;  // sorted; those of folders end with '/'
     size_t next = 0;
   };
@@ -77,7 +76,7 @@ class FileWalk {
   const std::vector<std::string> within_;
   std::vector<Folder> folders_;     // from the prefix's folder to the one being walked
   std::vector<Identity> ancestry_;  // from the root to the folder being walked
-  bool warned_ = false;             // of a link that leads out
+  bool warned_ = false;             // about a link that leads out
   bool have_item_ = false;
   Item item_;
 };

@@ -40,7 +40,7 @@ std::vector<uint32_t> Characters(std::string_view text) {
   return characters;
 }
 
-// The set that begins after its '['; nullopt when it does not end.
+// Reads the set that begins after its '['; returns nullopt if it does not end.
 std::optional<Token> TakeSet(std::string_view* pattern) {
   std::string_view rest = *pattern;
   Token set{.kind = Token::Kind::kSet};
@@ -127,13 +127,13 @@ bool HasWildcard(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
 }
 
-// All places of the pattern that the text read so far may have led to, at once: no backtracking, no bad cases.
+// Follows all places of the pattern that the text read so far may have led to, at once: no backtracking, no bad cases.
 bool GlobMatches(std::string_view pattern, std::string_view text, Slash slash) {
   using Kind = Token::Kind;
   const std::vector<Token> tokens = Parse(pattern, slash);
   std::vector<char> places(tokens.size() + 1, 0);
   places[0] = 1;
-  // What may match nothing is passed over.
+  // Passes over tokens that may match nothing.
   const auto skip = [&tokens](std::vector<char>& at) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       const Kind kind = tokens[i].kind;

@@ -77,7 +77,7 @@ TEST(Glob, WithOrdinarySlashes) {
   }
 }
 
-// The definition, word for word, by trying everything.
+// Follows the definition, word for word, by trying everything.
 bool Naive(std::string_view pattern, std::string_view text, bool at_part = true) {
   if (pattern.empty()) return text.empty();
   if (at_part && pattern.starts_with("**/")) {

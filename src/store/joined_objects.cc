@@ -33,7 +33,7 @@ std::string_view FolderOf(std::string_view key) {
   return key.substr(0, key.rfind('/') + 1);
 }
 
-// The path from a folder ("" or ending with '/') to a key.
+// Returns the path from a folder ("" or ending with '/') to a key.
 std::string PathFrom(std::string_view folder, std::string_view key) {
   std::string up;
   while (!key.starts_with(folder)) {
@@ -43,7 +43,7 @@ std::string PathFrom(std::string_view folder, std::string_view key) {
   return up + std::string(key.substr(folder.size()));
 }
 
-// The key at the end of such a path; nullopt if it leaves all folders, or is none that PathFrom makes.
+// Returns the key at the end of such a path; nullopt if it leaves all folders, or is not one that PathFrom makes.
 std::optional<std::string> KeyAt(std::string_view folder, std::string_view path) {
   while (path.starts_with(kUp)) {
     if (folder.empty()) return std::nullopt;
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<ObjectInfo>> SplitJoined(std::string_view key, std::s
 std::string JoinedName(std::string_view key) {
   const absl::StatusOr<std::vector<ObjectInfo>> objects = SplitJoined(key, "");
   if (!objects.ok() || objects->size() == 1) return std::string(key.substr(0, key.find(kBetween)));
-  // What the names have in common ends at a dot, so that the rest is an extension.
+  // The part that the names have in common ends at a dot, so that the rest is an extension.
   std::string_view common = objects->front().key;
   for (const ObjectInfo& object : *objects) {
     const auto differs = std::mismatch(common.begin(), common.end(), object.key.begin(), object.key.end());

@@ -13,8 +13,8 @@ namespace millrace {
 
 namespace {
 
-// One GET of joined objects, until the last of its parts has come. A part that damaged bytes may lie in is read by the
-// store below without knowing of it, since checksums cover all parts together: so all are read once more.
+// Reads joined objects once, until the last of its parts has come. The store below reads a part that damaged bytes may
+// be in without knowing of it, since checksums cover all parts together: so all are read once more.
 struct JoinedRead : std::enable_shared_from_this<JoinedRead> {
   struct Part {
     std::string key;
@@ -77,7 +77,7 @@ struct JoinedRead : std::enable_shared_from_this<JoinedRead> {
   absl::Status status;
 };
 
-// One HEAD of joined objects.
+// Makes one HEAD of joined objects.
 struct JoinedHead {
   void End() {
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;

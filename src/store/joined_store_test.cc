@@ -70,7 +70,7 @@ TEST_F(JoinedStoreTest, AnObjectThatWasReplacedIsNamed) {
 TEST_F(JoinedStoreTest, ChecksumsMayCoverSeveralObjects) {
   const std::vector<SpanChecksum> sums = {{{0, 15}, Crc32c(AsBytes("imagemask of it"))}};
   EXPECT_TRUE(Read(0, 15, sums).ok());
-  // Damage that goes away is read over; what stays is told.
+  // Damage that goes away is read over; damage that stays is reported.
   below_.damage = [](MutableByteSpan bytes, const GetOptions&, int times) {
     if (times == 1) bytes[0] ^= std::byte{1};
   };

@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-// Shared by the callbacks of the HEADs.
+// The callbacks of the HEADs share it.
 struct Learning {
   std::mutex mutex;
   int missing = 0;

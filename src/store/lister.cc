@@ -16,7 +16,7 @@ namespace {
 ParallelListing::Options OptionsFor(const ObjectStore& store) {
   ParallelListing::Options options;
   options.max_requests = store.traits().lists_at_once;
-  // One by one, a few pages ahead do.
+  // If pages are listed one by one, a few pages ahead suffice.
   if (options.max_requests == 1) options.max_buffered = 4 * options.page;
   return options;
 }

@@ -16,7 +16,7 @@
 namespace millrace {
 namespace {
 
-// Keys in pages of 1,000, answered by many threads after a while.
+// Lists keys in pages of 1,000, answered by many threads after a while.
 class KeyStore final : public ForwardingStore {
  public:
   KeyStore(std::vector<std::string> keys, int lists_at_once)

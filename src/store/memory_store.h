@@ -13,8 +13,8 @@
 
 namespace millrace {
 
-/// Objects in the memory of this process, for tests and examples; gone with the store. ETags count its writes. Reads
-/// see an object as it was when they began. Callbacks run one after the other on the store's own thread.
+/// Keeps objects in the memory of this process, for tests and examples; they are gone with the store. ETags count its
+/// writes. Reads see an object as it was when they began. Callbacks run one after the other on the store's own thread.
 class MemoryStore final : public ObjectStore {
  public:
   explicit MemoryStore(const std::string& name);

@@ -101,7 +101,7 @@ class NoMemoryTest : public ::testing::Test {
       failed += status.ok() ? 0 : 1;
       if (!status.ok()) {
         EXPECT_TRUE(absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) << status;
-        // One of which an end got lost would be ended by a deadline.
+        // If the end of a request got lost, a deadline would end it.
         EXPECT_THAT(std::string(status.message()), Not(ContainsRegex("within [0-9]+ ms")));
       }
       const absl::Status after = request(store);

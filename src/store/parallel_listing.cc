@@ -11,7 +11,7 @@ namespace {
 
 // Keys are looked at up to this depth below the prefix for a place to split.
 constexpr size_t kMaxDepth = 1024;
-// A range that has brought so many full pages is long: what splits shorter ones off gains less than it costs.
+// A range that has brought so many full pages is long: to split shorter ones gains less than it costs.
 constexpr int kLongPages = 3;
 
 int At(std::string_view text, size_t i) {
@@ -103,9 +103,9 @@ bool ParallelListing::Split() {
   return false;
 }
 
-// Keys stem + c, for each character c that is likely there, above < c < below: seen somewhere, and of a kind that was
-// seen in this place. The stem is the beginning of `key`. Only ASCII, and never within a character: stores take UTF-8
-// only.
+// Adds keys stem + c, for each character c that is likely there, above < c < below: seen somewhere, and of a kind that
+// was seen in this place. The stem is the beginning of `key`. Only ASCII, and never within a character: stores take
+// UTF-8 only.
 void ParallelListing::AddPoints(std::string_view key, size_t stem_size, int above, int below,
                                 std::vector<std::string>* points) const {
   if (stem_size < key.size() && (At(key, stem_size) & 0xC0) == 0x80) return;
@@ -117,10 +117,10 @@ void ParallelListing::AddPoints(std::string_view key, size_t stem_size, int abov
   }
 }
 
-// Where the range may be split, above its cursor and below its end, in order: at the first position that has
-// candidates. But names that begin alike differ late, and finding where, position by position, would cost a round of
-// requests each, while a range that turns out to be empty costs just one. So if that position has letters, the digits
-// of the next number come before them: what lies beyond is in the last of its ranges.
+// Finds where the range may be split, above its cursor and below its end, in order: at the first position that has
+// candidates. But names that begin alike differ late. A search for that position, one position after the other, would
+// cost a round of requests each, while a range that turns out to be empty costs just one. So if that position has
+// letters, the digits of the next number come before them: what is beyond is in the last of its ranges.
 std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t most) const {
   const std::string& low = range.after;
   const std::string& high = range.last;
@@ -156,7 +156,7 @@ std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t
   return points;
 }
 
-// The keys that show it, for a message.
+// Returns the keys that show it, for a message.
 std::optional<std::string> ParallelListing::FindDisorder(const Range& range,
                                                          const std::vector<ObjectInfo>& objects) const {
   if (!ordered_) return std::nullopt;
@@ -168,8 +168,8 @@ std::optional<std::string> ParallelListing::FindDisorder(const Range& range,
   return std::nullopt;
 }
 
-// Leaves one range, which is listed page by page from the beginning to the end. False when what was taken does not
-// allow it: another order would repeat some of it and lack others.
+// Leaves one range, which is listed page by page from the beginning to the end. Returns false if what was taken does
+// not allow it: another order would repeat some of it and lack others.
 bool ParallelListing::FollowTheStore() {
   ordered_ = false;
   if (!split_) return true;
@@ -195,7 +195,7 @@ bool ParallelListing::CutAt(const std::string& last, ListPage* page) {
   return true;
 }
 
-// Which characters occur, from a few keys of each page.
+// Learns which characters occur, from a few keys of each page.
 void ParallelListing::Learn(const std::vector<ObjectInfo>& objects) {
   for (size_t i = 0; i < objects.size(); i += std::max<size_t>(1, objects.size() / 16)) {
     const std::string_view key =

@@ -13,22 +13,22 @@
 namespace millrace {
 
 /// Lists all keys below a prefix in order with many requests at once, by splitting the space of keys where there turn
-/// out to be many: a state machine without I/O, which a driver feeds with pages (store/lister.h). Nothing need be known
-/// about the keys.
+/// out to be many. It is a state machine without I/O, which a driver feeds with pages (store/lister.h). Nothing need be
+/// known about the keys.
 ///
-/// The space is a row of ranges, each of which is listed page by page. When a request may be made and no range waits
-/// for one, a range that has proved long is split: at keys that differ from where it stands in one character, taken
-/// from those that occurred so far. A split into nothing costs one request. Memory is bounded by `max_buffered`: the
-/// further a range is from the front, the sooner it has to wait.
+/// The space is a row of ranges, each of which is listed page by page. If a request may be made and no range waits for
+/// one, a range that has proved long is split. It is split at keys that differ from its current position in one
+/// character, taken from those that occurred so far. A split into nothing costs one request. Memory is bounded by
+/// `max_buffered`: the further a range is from the front, the sooner it has to wait.
 ///
 /// A split may begin at a key that does not exist. Some stores (MinIO) then answer with a continuation that skips a
 /// key, so the next page of such a range begins behind the last key that was returned. Only the first range follows
 /// continuations.
 ///
 /// A store that lists its keys in another order than that of their bytes shows it in its first pages, and is not split:
-/// what it lists is passed on. When disorder shows later, or the store ignores `start_after`, the first range, which
-/// follows the store's own order from the beginning, goes on alone to the end; when it was cut off already, the listing
-/// begins again, as long as nothing was taken.
+/// what it lists is passed on. Disorder may show later, or the store may ignore `start_after`. Then the first range,
+/// which follows the store's own order from the beginning, continues alone to the end. If that range was cut off
+/// already, the listing begins again, as long as nothing was taken.
 class ParallelListing {
  public:
   struct Options {
@@ -43,14 +43,14 @@ class ParallelListing {
     std::string start_after;  // one of both, or none
     std::string continuation;
   };
-  /// The next request to make, or nullopt when none may be made before the next OnPage or Take.
+  /// Returns the next request to make, or nullopt if none may be made before the next OnPage or Take.
   std::optional<Request> Next();
 
-  /// The answer. DataLoss when the store answers the same page again, or when it comes out of order and what was taken
-  /// forbids to begin again.
+  /// Takes the answer. Returns DataLoss if the store answers the same page again, or if the page comes out of order and
+  /// what was taken forbids to begin again.
   absl::Status OnPage(uint64_t range, ListPage page);
 
-  /// Objects that are next in order, as many as are there; empty while they are in flight, or when Done().
+  /// Returns objects that are next in order, as many as are there; empty while they are in flight, or when Done().
   std::vector<ObjectInfo> Take();
   bool Done() const { return ranges_.empty(); }
 
@@ -58,7 +58,7 @@ class ParallelListing {
   uint64_t buffered() const { return buffered_; }
 
  private:
-  /// Keys above `after` up to and including `last`.
+  /// Lists the keys above `after` up to and including `last`.
   struct Range {
     uint64_t id = 0;
     std::string after;

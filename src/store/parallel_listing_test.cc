@@ -127,7 +127,7 @@ TEST(ParallelListing, AMillionKeysOfSkewedClasses) {
   ExpectQuick("classes", Sorted(std::move(keys)), 50'000);
 }
 
-// Names that begin alike, as folders of classes do: where they differ is found at once, not letter by letter.
+// If names begin alike, as folders of classes do, the place where they differ is found at once, not letter by letter.
 TEST(ParallelListing, FewKeysInFoldersWithNamesThatBeginAlike) {
   Keys keys;
   for (int i = 0; i < 20'000; ++i) keys.push_back(fmt::format("train/class-{:03}/{:08}.jpg", i % 10, i));
@@ -169,7 +169,8 @@ TEST(ParallelListing, EveryKeyOfAStoreThatSkipsOneAfterAStartThatIsNoKey) {
   }
 }
 
-// "größe/", "中文/": a store refuses what is cut within a character, or takes it for something else.
+// Checks a prefix such as "größe/" or "中文/". A store refuses one that is cut within a character, or takes it for
+// something else.
 bool IsUtf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -233,7 +234,7 @@ TEST(ParallelListing, AStoreWithAnOrderOfItsOwnIsListedPageByPage) {
   }
 }
 
-/// A listing that was in order for three pages, "00".."29" with "29" last taken or not, and is split.
+/// Is a listing that was in order for three pages, "00".."29" with "29" last taken or not, and is split.
 struct SplitListing {
   explicit SplitListing(bool take) {
     for (int i = 0; i < 3; ++i) {

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Which pieces of an object have been written, and where they lie: what every PieceWriter checks. Thread-safe.
+/// Records which pieces of an object have been written, and where, for the checks of every PieceWriter. Thread-safe.
 class PieceLedger {
  public:
   /// `uri` names the object in messages.
@@ -19,12 +19,12 @@ class PieceLedger {
 
   const std::string& uri() const { return uri_; }
 
-  /// Before a piece is written. InvalidArgument as PieceWriter::Write has it.
+  /// Checks a piece before it is written. Returns InvalidArgument as PieceWriter::Write has it.
   absl::Status Admit(size_t index, ByteRange range);
-  /// It was written.
+  /// Records that the piece was written.
   void Enter(size_t index);
 
-  /// FailedPrecondition or InvalidArgument as PieceWriter::Commit has them.
+  /// Returns FailedPrecondition or InvalidArgument as PieceWriter::Commit has them.
   absl::Status CheckAll(uint64_t object_bytes) const;
 
  private:

@@ -6,12 +6,12 @@ namespace millrace {
 
 namespace {
 
-// Numbers of pieces that are tried on each side of the ideal one. Stores that want pieces of one length (R2) take
-// 10,000 of them; for a part of an absurd size the search must end, too.
+// The search tries so many numbers of pieces on each side of the ideal one. Stores that require pieces of one length
+// (R2) take 10,000 of them; for a part of an absurd size the search must end, too.
 constexpr uint64_t kMostTries = 10'000;
 
-/// Into how many pieces a part is divided: about `ideal`, and where possible so that all have the same length, which
-/// some stores (R2) ask of the parts of an upload.
+/// Returns the number of pieces that a part is divided into, which is about `ideal`. If possible, all pieces have the
+/// same length, which some stores (R2) require of the parts of an upload.
 uint64_t Divisor(uint64_t part_bytes, uint64_t ideal, uint64_t least_bytes) {
   const uint64_t most = part_bytes / least_bytes;
   ideal = std::clamp<uint64_t>(ideal, 1, most);

@@ -26,7 +26,7 @@ TEST(Pieces, WithoutPartsAreOfOneLength) {
 }
 
 TEST(Pieces, KeepToTheParts) {
-  // A part as it is, large ones divided evenly, small ones together.
+  // A part stays as it is, large ones are divided evenly, small ones are taken together.
   EXPECT_EQ(Lengths(Pieces(25 * kPieceMiB, 10 * kPieceMiB)),
             (std::vector<uint64_t>{10 * kPieceMiB, 10 * kPieceMiB, 5 * kPieceMiB}));
   EXPECT_EQ(Lengths(Pieces(11 * kPieceMiB, 5 * kPieceMiB)),
@@ -88,7 +88,7 @@ TEST(Pieces, TileTheObjectWhateverItsParts) {
       ASSERT_EQ(pieces.IndexOf(piece.offset), i);
       ASSERT_EQ(pieces.IndexOf(piece.end() - 1), i);
       end = piece.end();
-      // Within one part, or of whole parts.
+      // A piece is within one part, or consists of whole parts.
       const bool within = parts && piece.offset / part == (end - 1) / part;
       const bool of_parts = parts && piece.offset % part == 0 && (end % part == 0 || end == size);
       if (parts) {

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// Requests and bytes of a stretch of time: a copy of RequestCounters, to subtract and to add. Plain data.
+/// Counts requests and bytes of a stretch of time: a copy of RequestCounters, to subtract and to add. Plain data.
 struct RequestCounts {
   uint64_t get = 0;
   uint64_t head = 0;
@@ -26,11 +26,11 @@ struct RequestCounts {
   RequestCounts& operator+=(const RequestCounts& other);
 };
 
-/// The requests of several stores. Stores of one client have the same counters, which count once. Thread-safe.
+/// Sums the requests of several stores. Stores of one client have the same counters, which count once. Thread-safe.
 class StoreCounts {
  public:
-  /// For the constructor of the Stores, which must outlive calls of Sum and Collect: its stores are counted, and
-  /// otherwise left as they are.
+  /// Returns the `wrap` for the constructor of the Stores, which must outlive calls of Sum and Collect. Its stores are
+  /// counted, and otherwise left as they are.
   Stores::Wrap Watch();
   /// Counts another store, which outlives calls of Sum and Collect.
   void Add(const ObjectStore& store);

@@ -12,9 +12,9 @@
 #include "store/s3_store.h"
 #include "store/testing/s3_place.h"
 
-/// The contract of ObjectStore over a real S3 server. AWS_ENDPOINT_URL and the other usual variables say which;
-/// MILLRACE_TEST_BUCKET names an existing bucket, which is EMPTIED. tests/store/test_rgw.py runs it on Ceph RADOS
-/// Gateway.
+/// These tests check the contract of ObjectStore over a real S3 server. AWS_ENDPOINT_URL and the other usual variables
+/// say which; MILLRACE_TEST_BUCKET names an existing bucket, which is EMPTIED. tests/store/test_rgw.py runs it on Ceph
+/// RADOS Gateway.
 
 namespace millrace {
 namespace {
@@ -26,7 +26,7 @@ std::unique_ptr<StorePlace> MakePlace() {
   return std::make_unique<S3Place>(*std::move(config), std::getenv("MILLRACE_TEST_BUCKET"));
 }
 
-/// An object of 11 MiB, itself uploaded by parts, copied as if it were one of more than 5 GiB.
+/// Copies an object of 11 MiB, itself uploaded by parts, as if it were one of more than 5 GiB.
 class S3Conformance : public ::testing::Test {
  protected:
   static constexpr const char* kFrom = "parts/from +ü";

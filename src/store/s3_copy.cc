@@ -22,7 +22,7 @@ absl::Status CheckSame(const S3CopySource& from, const ObjectInfo& now) {
   return CheckMatch(fmt::format("s3://{}/{}", from.bucket, from.key), from.etag, now.etag);
 }
 
-// As a query: "team=a%20b&stage=train".
+// Writes them as a query: "team=a%20b&stage=train".
 std::string TagsHeader(const ObjectTags& tags) {
   std::string header;
   for (const auto& [name, value] : tags) {
@@ -32,7 +32,7 @@ std::string TagsHeader(const ObjectTags& tags) {
   return header;
 }
 
-/// Held by the callbacks of its requests.
+/// The callbacks of its requests hold it.
 class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
  public:
   PartsCopy(S3Client& client, S3CopySource from, std::string bucket, std::string key, CopyOptions options,
@@ -63,7 +63,7 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   void AddTags(ObjectDescription source) {
     client_.Tags(from_.bucket, from_.key,
                  [self = shared_from_this(), source = std::move(source)](absl::StatusOr<ObjectTags> tags) mutable {
-                   // Who may not read them is not told either whether there are any.
+                   // Without the permission to read them it is also unknown whether there are any.
                    if (absl::IsPermissionDenied(tags.status())) {
                      Log(LogLevel::kWarning, "store",
                          fmt::format("{}: copied without tags, if s3://{}/{} has any: these credentials may not read "
@@ -78,7 +78,7 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   }
 
   void Create(ObjectDescription source) {
-    // Without a stop: an upload whose id does not arrive cannot be aborted.
+    // The request has no stop: an upload whose id does not arrive cannot be aborted.
     client_.CreateMultipart(
         bucket_, key_,
         {.content_type = std::move(source.content_type), .headers = std::move(source.headers), .checksum = false},
@@ -210,7 +210,8 @@ void CopyOnS3(S3Client& client, S3CopySource from, std::string bucket, std::stri
   client.Copy(
       std::move(bucket), std::move(key), from,
       [&client, from, finish = std::move(finish)](absl::StatusOr<ObjectInfo> info) mutable {
-        // The copy of one piece has its ETag. Of others, and where the store ignores the condition, the source tells.
+        // The copy of an object of one piece has the ETag of its source. Other copies have another one, and a store may
+        // ignore the condition. In these cases, HEAD of the source shows whether it is still the same.
         if (!info.ok() || from.etag.empty() || info->etag == from.etag) return finish(std::move(info));
         client.Head(from.bucket, from.key,
                     [from, copied = *std::move(info),

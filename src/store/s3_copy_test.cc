@@ -57,7 +57,7 @@ class S3CopyTest : public ::testing::Test {
     return copied.Wait();
   }
 
-  /// Requests of that operation that the server has answered.
+  /// Counts the requests of that operation that the server has answered.
   int Count(std::string_view operation) {
     std::lock_guard lock(mutex_);
     int count = 0;
@@ -148,7 +148,7 @@ TEST_F(S3CopyTest, AnObjectThatChangedIsNotCopied) {
 }
 
 TEST_F(S3CopyTest, AStoreThatIgnoresTheConditionIsFoundOut) {
-  // Of an object of parts the copy has another ETag, and then the source is looked at.
+  // The copy of an object of parts has another ETag, and then the source is looked at.
   for (const char* fault : {"HEAD from/* delay-ms=1", "HEAD from/* new-etag", "HEAD from/* status=404"}) {
     Start({fault});
     auto writer = from_->Write("parts", {});

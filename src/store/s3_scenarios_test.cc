@@ -1,5 +1,5 @@
-// How the whole client takes what a store can do to it: a table of faults of devstore, each with what must come of it.
-// tests/README.md has the same as a list.
+// These tests show how the whole client takes what a store can do to it. A table lists faults of devstore, each with
+// the result that is required. tests/README.md has the same as a list.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr uint64_t kSeed = 20261121;
 constexpr ByteRange kRange{1000, 100'000};  // of the object "k", of 200,000 bytes
 
-/// What a scenario does with the bucket. Checks what it reads; returns how it ended.
+/// An Act does with a Scene what a scenario does with the bucket. It checks what it reads, and returns how it ended.
 struct Scene {
   DevstoreBucket& bucket;
   DevstoreBucket::Client& client;
@@ -84,7 +84,7 @@ absl::Status ListIt(Scene& scene) {
   return absl::OkStatus();
 }
 
-/// What lies under "new", seen by a client that gets on with the server.
+/// Checks what is stored under "new", as seen by a client whose settings suit the server.
 void ExpectWritten(Scene& scene, const std::string& bytes) {
   const auto other = scene.bucket.NewClient(/*adjusted=*/false);
   const auto got = ReadAll(other->store, "new", uint64_t{1} << 30);
@@ -157,7 +157,7 @@ void OneConnection(S3Config& config) {
   config.max_connections = 1;
 }
 
-/// A profile in which the same keys are found when they are looked up again.
+/// Writes a profile in which the same keys are found when they are looked up again.
 void WithProfile(S3Config& config) {
   const std::string text = fmt::format("[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
                                        config.credentials.access_key, config.credentials.secret_key);
@@ -190,7 +190,7 @@ std::vector<Scenario> Breaks() {
       all.push_back(
           {.name = name, .faults = {fmt::format("GET bkt/k {}={} count=1", how, where)}, .nothing_twice = true});
     }
-    // After the request on a kept connection, and before an answer: as S3 drops idle connections.
+    // The connection ends after the request on a kept connection, and before an answer: as S3 drops idle connections.
     all.push_back({.name = "stale_" + how,
                    .faults = {"GET bkt/k " + how + "=head after=1 count=1"},
                    .act = ReadTwice,
@@ -301,7 +301,7 @@ std::vector<Scenario> Errors() {
   return all;
 }
 
-/// Errors that stay.
+/// Lists errors that stay.
 std::vector<Scenario> Refusals() {
   struct Row {
     std::string error;
@@ -376,7 +376,7 @@ std::vector<Scenario> Writes() {
       {.name = "CompleteMultipartUpload_error_in_200",
        .faults = {"POST bkt/new error-in-200 after=1 count=1"},
        .act = WriteLarge},
-      // NoSuchUpload to the second attempt; a HEAD tells that the first one had succeeded.
+      // The second attempt gets NoSuchUpload; a HEAD shows that the first one had succeeded.
       {.name = "CompleteMultipartUpload_answer_lost",
        .faults = {"POST bkt/new cut=head after=1 count=1"},
        .act = WriteLarge,

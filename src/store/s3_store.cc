@@ -20,7 +20,8 @@ namespace millrace {
 
 namespace {
 
-// True if the store does not know DeleteObjects, such as Google Cloud Storage, which takes it for another request.
+// Returns true if the store does not know DeleteObjects, such as Google Cloud Storage, which takes it for another
+// request.
 bool IsUnknownRequest(const absl::Status& status) {
   const std::string code = S3CodeOf(status);
   return code == "NotImplemented" || code == "MethodNotAllowed" || code == "InvalidArgument";

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// One bucket. The client does the work, and is shared by all buckets: counters() counts for all of them.
+/// Is one bucket. The client does the work, and is shared by all buckets: counters() counts for all of them.
 ///
 /// The destructor waits for the callbacks; what is in flight is cancelled by the end of the client, which may come
 /// first.

@@ -1,5 +1,5 @@
-// A hundred thousand reads from a store where much goes wrong, while objects are overwritten: each gives the right
-// bytes or an error, and no damage goes unnoticed.
+// A hundred thousand reads go to a store where much goes wrong, while objects are overwritten. Each read gives the
+// right bytes or an error, and no damage goes unnoticed.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ std::string Key(uint64_t object) {
   return fmt::format("o/{:02}", object);
 }
 
-/// One version of an object, and what an index knows of it.
+/// Holds one version of an object, and what an index knows of it.
 struct Version {
   explicit Version(uint64_t seed) : bytes(SeededBytes(kObjectSize, seed)), etag(HexEncode(Md5(AsBytes(bytes)))) {
     for (uint64_t i = 0; i < kSamples; ++i) {
@@ -57,7 +57,7 @@ class Objects {
     std::lock_guard lock(mutex_);
     return newest_[object];
   }
-  /// Null: the object was never this.
+  /// Returns null if the object was never this.
   std::shared_ptr<const Version> Find(const std::string& etag) {
     std::lock_guard lock(mutex_);
     const auto at = by_etag_.find(etag);
@@ -189,7 +189,7 @@ TEST(S3Storm, NoWrongByteInAHundredThousandReads) {
   for (const uint64_t count : fired) EXPECT_GT(count, kReads / 200);
 }
 
-/// Clients that are too young to send second requests, of which one would swallow a flip: so the counts are exact.
+/// These clients are too young to send second requests, of which one would swallow a flip: so the counts are exact.
 TEST(S3Storm, EveryFlipIsDetected) {
   constexpr int kThreads = 16;
   constexpr int kClients = 15;    // of a thread, one after the other

@@ -53,7 +53,7 @@ S3Upload::~S3Upload() {
 void S3Upload::Abort() {
   Completion<absl::Status> aborted;
   client_.AbortMultipart(bucket_, key_, upload_id_, aborted.Callback());
-  // Beyond the limit it goes on for as long as the client lives.
+  // Beyond the limit, the request to abort continues for as long as the client lives.
   const absl::Status status =
       aborted.WaitFor(kAbortLimit) ? aborted.Wait() : absl::UnavailableError("the store does not answer in time");
   if (status.ok() || absl::IsNotFound(status)) return;
@@ -161,7 +161,7 @@ void S3Upload::OnBegun(absl::StatusOr<std::string> id) {
   }
 }
 
-// Pieces under way have the stop themselves; those that wait for the upload to begin need not wait for that.
+// Pieces in flight have the stop themselves; those that wait for the upload to begin need not wait for that.
 void S3Upload::OnStop() {
   stop_.request_stop();
   std::unique_lock lock(mutex_);
@@ -190,7 +190,7 @@ void S3Upload::EndAll(std::vector<Piece> pieces, const absl::Status& status) {
   for (Piece& piece : pieces) piece.done(status);
 }
 
-// Making the checksum, and where the bytes are signed their hash, takes milliseconds: neither the caller nor an event
+// Making the checksum, and, if the bytes are signed, their hash, takes milliseconds: neither the caller nor an event
 // loop has them to spare.
 void S3Upload::Send(Piece piece) {
   if (piece.copied) return SendCopy(std::move(piece));

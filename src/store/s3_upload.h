@@ -17,19 +17,19 @@
 
 namespace millrace {
 
-/// S3 takes at most this many parts of an object, and of all but the last at least this much.
+/// S3 takes at most this many parts of an object, and requires at least this much of all but the last.
 inline constexpr int kMaxParts = 10'000;
 inline constexpr uint64_t kMinPartBytes = 5 << 20;
 
-/// A multipart upload, whose parts are sent straight from the caller's buffers. The first piece begins it; pieces that
-/// come before the store has answered wait for that; the first one also says whether pieces are copied. Checksums and
-/// hashes are made on the CPU pool. Its end aborts the upload unless it was committed, for which it waits a few
-/// seconds.
+/// Makes a multipart upload, whose parts are sent straight from the caller's buffers. The first piece begins it; pieces
+/// that come before the store has answered wait for that; the first one also says whether pieces are copied. Checksums
+/// and hashes are made on the CPU pool. The destructor aborts the upload unless it was committed, and waits a few
+/// seconds for that.
 class S3Upload final : public PieceCopier {
  public:
   static constexpr PieceLimits kLimits{.least_bytes = kMinPartBytes, .most_pieces = kMaxParts};
 
-  /// Of the options `stop` is about all calls but Commit.
+  /// The option `stop` applies to all calls but Commit.
   S3Upload(Runtime& runtime, S3Client& client, std::string bucket, std::string key, PutOptions options);
   ~S3Upload() override;
 

@@ -13,7 +13,7 @@ class StatusGatherer {
  public:
   StatusGatherer(size_t count, DeleteCallback done) : statuses_(count), missing_(count), done_(std::move(done)) {}
 
-  /// Once for each `place`.
+  /// Call it once for each `place`.
   void Set(size_t place, absl::Status status) {
     statuses_[place] = std::move(status);
     if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) done_(std::move(statuses_));

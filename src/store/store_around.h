@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// A store around another one, which it does not own: it has its traits and forwards every call. Whoever derives from
-/// it overrides what it does otherwise.
+/// Is a store around another one, which it does not own: it has its traits and forwards every call. A derived class
+/// overrides what it does otherwise.
 class StoreAround : public ObjectStore {
  public:
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override {

@@ -19,7 +19,7 @@ namespace millrace {
 
 namespace {
 
-// The one name of a folder, whether it exists or not: absolute, links resolved, no '/' at the end.
+// Returns the one name of a folder, whether it exists or not: absolute, links resolved, no '/' at the end.
 absl::StatusOr<std::string> CanonicalFolder(const std::string& path) {
   std::error_code error;
   std::string folder = std::filesystem::absolute(path, error).string();

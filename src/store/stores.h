@@ -19,7 +19,7 @@ namespace millrace {
 
 class S3Client;
 
-/// A URI taken apart: the store, and the key or key prefix in it ("" for the whole store).
+/// Holds a URI taken apart: the store, and the key or key prefix in it ("" for the whole store).
 ///
 ///   s3://bucket/prefix   S3 or what AWS_ENDPOINT_URL selects   store = the bucket
 ///   file:///dir, dir     a local or mounted folder             store = the folder; prefix = "" (a file: OpenObject)
@@ -28,7 +28,7 @@ struct Location {
   ObjectStore* store = nullptr;  // owned by the Stores
   std::string prefix;            // no leading '/'; a trailing '/' is kept as given
 
-  /// `name` below the prefix, as a key.
+  /// Returns `name` below the prefix, as a key.
   std::string Key(std::string_view name) const;
 };
 
@@ -42,33 +42,33 @@ class Stores {
   /// With `wrap`, every store that is opened is what `wrap` makes of it. It must not open stores here.
   explicit Stores(Runtime& runtime, Wrap wrap = {});
 
-  /// A view of another one, which outlives it, for a program that reads for others. The program writes nothing beside
-  /// data (reads_only). If there are `folders`, files are read only if they lie in these after all links are followed.
-  /// The folders are paths without links. Other stores are those of `below`.
+  /// Makes a view of another one, which outlives it, for a program that reads for others. The program writes nothing
+  /// beside data (reads_only). If there are `folders`, files are read only if they are in these after all links are
+  /// followed. The folders are paths without links. Other stores are those of `below`.
   Stores(Stores& below, std::optional<std::vector<std::string>> folders);
   ~Stores();
 
-  /// Stores whose buckets are reached with `choice` in place of the settings of the environment. Folders and memory are
-  /// those of this one, which owns the result. For an empty choice it is this one. Not for views.
+  /// Returns Stores whose buckets are reached with `choice` in place of the settings of the environment. Folders and
+  /// memory are those of this one, which owns the result. For an empty choice it is this one. Not for views.
   Stores& With(const AwsChoice& choice);
 
-  /// How long requests to S3 wait for a store that has served some and is away; zero, as it is at first: they fail
-  /// after some attempts. Of all stores of this Stores, also those open already.
+  /// Sets how long requests to S3 wait for a store that has served some and is away. The limit applies to all stores of
+  /// this Stores, also to those open already. It is zero at first: requests fail after some attempts.
   void SetOutageLimit(std::chrono::nanoseconds limit);
 
-  /// A place that holds objects: a bucket with a prefix, a folder (need not exist yet), a memory store.
+  /// Opens a place that holds objects: a bucket with a prefix, a folder (need not exist yet), a memory store.
   absl::StatusOr<Location> Open(std::string_view uri);
 
-  /// One object: Location.prefix is its key. A plain path is split into its folder and name.
+  /// Opens one object: Location.prefix is its key. A plain path is split into its folder and name.
   absl::StatusOr<Location> OpenObject(std::string_view uri);
 
-  /// A folder of the program's own, such as its cache: also through a view, which does not bound it.
+  /// Opens a folder of the program's own, such as its cache: also through a view, which does not bound it.
   absl::StatusOr<Location> OpenOwn(const OwnFolder& folder);
-  /// True for a view. A caller that makes something of data then keeps it in a folder of its own.
+  /// Returns true for a view. A caller that makes something of data then keeps it in a folder of its own.
   bool reads_only() const { return below_ != nullptr; }
 
-  /// The same two, but all files and folders are of one store, that of "/", for callers that name things in any number
-  /// of folders: a store keeps threads for as long as this lives. A folder's prefix ends with '/'.
+  /// These two do the same, but all files and folders are of one store, that of "/". They are for callers that name
+  /// things in any number of folders: a store keeps threads for as long as this lives. A folder's prefix ends with '/'.
   absl::StatusOr<Location> OpenInTree(std::string_view uri);
   absl::StatusOr<Location> OpenObjectInTree(std::string_view uri);
 

@@ -109,7 +109,7 @@ TEST_F(StoresTest, MemoryIsSharedByName) {
   EXPECT_EQ(one->store->Uri("k"), "mem://m/k");
 }
 
-// Two stores of one URI are told apart by it, also where a profile says which endpoint is meant.
+// The endpoint distinguishes two stores of one URI, also if a profile says which endpoint is meant.
 TEST_F(StoresTest, ABucketIsIdentifiedByItsEndpoint) {
   const std::string config = folder_ / "config";
   std::ofstream(config) << "[default]\nendpoint_url = http://127.0.0.1:9\n"
@@ -143,7 +143,7 @@ TEST_F(StoresTest, ABucketOfAnotherChoiceIsAnotherStore) {
   EXPECT_EQ(chosen.Open("mem://m")->store, stores_.Open("mem://m")->store);
 }
 
-// A cache goes by it.
+// A cache goes by this principal.
 TEST_F(StoresTest, ABucketTellsWhoseCredentialsReadIt) {
   const std::string config = folder_ / "config";
   std::ofstream(config) << "[default]\naws_access_key_id = ALICE\naws_secret_access_key = s\n"

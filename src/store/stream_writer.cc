@@ -20,7 +20,7 @@ constexpr uint64_t kFirstPart = 8 << 20;
 constexpr uint64_t kLargestPart = 1 << 30;
 constexpr int kPartsPerSize = 1000;
 constexpr uint64_t kPartBytesInFlight = 32 << 20;
-// Of an object whose length is known.
+// These two apply to an object whose length is known.
 constexpr uint64_t kMaxHeld = 8;
 constexpr uint64_t kPartsOfBudget = 16;
 

@@ -12,22 +12,22 @@
 
 namespace millrace {
 
-/// Bytes of part `number` (from 1) of an object whose length is not known beforehand. If the store limits the pieces:
-/// 8 MiB, doubled every 1,000 parts up to 1 GiB, so that the 10,000 parts of S3 hold 3.9 TiB. Else 64 KiB, doubled
-/// every 256 parts up to 1 MiB.
+/// Returns the bytes of part `number` (from 1) of an object whose length is not known beforehand. If the store limits
+/// the pieces: 8 MiB, doubled every 1,000 parts up to 1 GiB, so that the 10,000 parts of S3 hold 3.9 TiB. Else 64 KiB,
+/// doubled every 256 parts up to 1 MiB.
 uint64_t PartSize(int number, PieceLimits limits);
 
-/// How many parts of that size are held at a time: one is being filled, the others are written.
+/// Returns how many parts of that size are held at a time: one is being filled, the others are written.
 int PartsHeld(uint64_t part_size);
 
 /// Gathers what is appended in parts, several of which are written at a time: one part by a Put, more by a PieceWriter.
 /// Cancels what is in flight when it is destroyed.
 class StreamWriter final : public ObjectWriter {
  public:
-  /// An object of any length. Holds at most five parts of up to 8 MiB, or three of a larger size (on S3, from 8 GiB
-  /// on).
+  /// Opens an object of any length. Holds at most five parts of up to 8 MiB, or three of a larger size (on S3, from 8
+  /// GiB on).
   static absl::StatusOr<std::unique_ptr<ObjectWriter>> Open(ObjectStore& store, std::string key, PutOptions options);
-  /// One of just `bytes` > 0 bytes: Internal if there come more, or fewer before Commit. Holds up to half of the
+  /// Opens one of just `bytes` > 0 bytes: Internal if there come more, or fewer before Commit. Holds up to half of the
   /// budget, which outlives it, in at most eight parts; Append returns ResourceExhausted if there is no room for one.
   static absl::StatusOr<std::unique_ptr<ObjectWriter>> Open(ObjectStore& store, std::string key, PutOptions options,
                                                             uint64_t bytes, MemoryBudget& memory);
@@ -40,7 +40,7 @@ class StreamWriter final : public ObjectWriter {
     Buffer bytes;
     Reservation memory;
   };
-  /// Of an object whose length is known.
+  /// Exists only if the length of the object is known.
   struct Known {
     Pieces pieces;
     MemoryBudget& memory;

@@ -53,8 +53,8 @@ TEST(PartsHeld, AreAtLeastThreeAndAtMostFive) {
   EXPECT_EQ(PartsHeld(1024 * kStreamMiB), 3);
 }
 
-/// A bucket of a devstore with a rule that makes some requests fail, and a client that does not try again, unless told
-/// to.
+/// Is a bucket of a devstore with a rule that makes some requests fail. Its client does not try again, unless the
+/// caller asks for it.
 class FailingBucket {
  public:
   explicit FailingBucket(std::vector<std::string> faults, int attempts = 1,
@@ -76,7 +76,7 @@ class FailingBucket {
 
   ObjectStore& store() { return *store_; }
 
-  /// Answers to requests of that method, or only those of a status.
+  /// Counts answers to requests of that method, or only those of a status.
   uint64_t Answers(const std::string& method, int status = 0) {
     uint64_t count = 0;
     for (const auto& [kind, answers] : server_->counters()) {

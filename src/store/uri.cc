@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kForms = "s3://bucket/key, file:///path, mem://name/key or a plain path";
 
-// The letters before a ':' as RFC 3986 has them, in lower case; "" when the text does not begin with a scheme.
+// Returns the letters before a ':' as RFC 3986 has them, in lower case; "" if the text does not begin with a scheme.
 std::string SchemeOf(std::string_view uri) {
   const size_t colon = uri.find(':');
   if (colon == uri.npos || colon == 0 || !absl::ascii_isalpha(static_cast<unsigned char>(uri[0]))) return "";
@@ -26,7 +26,7 @@ std::string SchemeOf(std::string_view uri) {
   return valid ? absl::AsciiStrToLower(ToAbsl(scheme)) : "";
 }
 
-/// Whether the query is that of a presigned URL, by AWS's fourth or second way to sign.
+/// Returns true if the query is that of a presigned URL, by AWS's signature version 4 or 2.
 bool IsPresigned(std::string_view uri) {
   const size_t question = uri.find('?');
   if (question == uri.npos) return false;
@@ -37,7 +37,8 @@ bool IsPresigned(std::string_view uri) {
   return false;
 }
 
-/// For messages: without what may be a secret, that is keys before a host or bucket, and the query of an address.
+/// Returns the text for messages, without what may be a secret: keys before a host or bucket, and the query of an
+/// address.
 std::string Shown(std::string_view uri) {
   const std::string scheme = SchemeOf(uri);
   const size_t authority = uri.find("://");
@@ -51,7 +52,7 @@ std::string Shown(std::string_view uri) {
   return fmt::format("{}://{}", scheme, rest);
 }
 
-// The remedy for an address of another kind, by its scheme; "" for a scheme that is not known.
+// Returns the remedy for an address of another kind, by its scheme; "" for a scheme that is not known.
 std::string_view OtherSchemeAdvice(std::string_view scheme) {
   struct Advice {
     std::string_view schemes;  // each with a blank before and behind it
@@ -94,7 +95,7 @@ bool IsStoreName(std::string_view name) {
   });
 }
 
-/// "arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/key".
+/// Parses "arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/key".
 absl::StatusOr<ParsedUri> ParseArnUri(std::string_view uri, std::string_view rest) {
   if (IsPresigned(rest)) return Refuse(uri, "is presigned, and Millrace signs its requests by itself");
   const size_t length = ArnLength(rest);

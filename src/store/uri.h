@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// A URI taken apart. Nothing in it is percent-decoded: keys and paths are taken as they stand.
+/// Holds a URI taken apart. Nothing in it is percent-decoded: keys and paths are taken as they stand.
 struct ParsedUri {
   enum class Scheme { kS3, kFile, kMemory };
   Scheme scheme = Scheme::kFile;
@@ -21,8 +21,8 @@ struct ParsedUri {
 /// a plain path. InvalidArgument, with what to write instead, for other schemes and broken forms. No I/O.
 absl::StatusOr<ParsedUri> ParseUri(std::string_view uri);
 
-/// The same for the URI of one object: InvalidArgument, too, for that of a bucket or, as far as its form tells, of a
-/// folder.
+/// Does the same for the URI of one object. InvalidArgument, too, for that of a bucket or, as far as its form shows, of
+/// a folder.
 absl::StatusOr<ParsedUri> ParseObjectUri(std::string_view uri);
 
 }  // namespace millrace

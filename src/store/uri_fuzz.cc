@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (parsed->scheme == ParsedUri::Scheme::kFile) {
     require(parsed->store.empty() && !parsed->path.empty());
   } else {
-    // A name that could lead elsewhere in a path or a host.
+    // No name may lead elsewhere in a path or a host.
     const char* const elsewhere = parsed->store.starts_with("arn:") ? "/@?#%\\ \r\n" : "/@:?#%\\ \r\n";
     require(!parsed->store.empty() && parsed->store.find_first_of(elsewhere) == std::string::npos);
     again = (parsed->scheme == ParsedUri::Scheme::kS3 ? "s3://" : "mem://") + parsed->store + "/" + parsed->path;

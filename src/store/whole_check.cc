@@ -14,7 +14,7 @@ WholeCheck::WholeCheck(std::string uri, const ObjectInfo& object, Pieces pieces)
   if (!expected_) return;
   // That an ETag is no MD5 shows only in a second read of the same.
   const bool doubtful = expected_->kind == ObjectChecksum::Kind::kMd5;
-  // Checksums of parts can be made of pieces that lie within them.
+  // Checksums of parts can be made of pieces that are within them.
   const bool cut_otherwise = expected_->parts > 0 && (part_bytes_ == 0 || pieces_.largest() > part_bytes_ ||
                                                       (object.size - 1) / part_bytes_ + 1 != expected_->parts);
   if (doubtful || cut_otherwise) expected_.reset();
@@ -58,7 +58,7 @@ absl::Status WholeCheck::Damaged(std::string_view how_often) const {
 }
 
 absl::Status WholeCheck::Finish() const {
-  // Where the parts end is known for the first one only: that checksums of parts do not match is no proof.
+  // The end is known for the first part only, so it is no proof that checksums of parts do not match.
   if (!expected_ || expected_->parts > 0 || Matches()) return absl::OkStatus();
   return Damaged("");
 }
@@ -69,7 +69,7 @@ bool WholeCheck::Disagrees() {
 }
 
 absl::Status WholeCheck::FinishAgain() const {
-  // What is the same twice is what the store has; so its parts are not as they seemed.
+  // If a piece is the same twice, it is what the store has; so its parts are not as they seemed.
   if (!expected_ || Matches() || (expected_->parts > 0 && !changed_)) return absl::OkStatus();
   return Damaged(", twice in a row,");
 }

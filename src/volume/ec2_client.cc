@@ -32,7 +32,7 @@ absl::StatusOr<EndpointUrl> Ec2Endpoint(const AwsSettings& settings, const std::
   return ServiceEndpoint("ec2", region, custom, "AWS_ENDPOINT_URL_EC2");
 }
 
-/// The text that the metadata service answers.
+/// Returns the text that the metadata service answers.
 absl::StatusOr<std::string> AskMetadata(Runtime& runtime, HttpClient& http, TextRequest request,
                                         std::string_view base_path) {
   const std::string call = fmt::format("{} {}", request.head.method, request.head.target.substr(base_path.size()));

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// The instance that this process runs on, as its metadata service says.
+/// Identifies the instance that this process runs on, as its metadata service says.
 struct Ec2Identity {
   std::string instance;
   std::string zone;
@@ -23,8 +23,8 @@ struct Ec2Identity {
 /// Blocks; not on an event loop.
 absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const AwsEnvironment& environment);
 
-/// The EC2 Query API, signed with the credentials that S3 has, too (aws/credential_chain.h). One attempt a call; what
-/// may be called again, and when, is for the caller to say. Blocks; not on an event loop. Not thread-safe.
+/// Calls the EC2 Query API, signed with the credentials that S3 has, too (aws/credential_chain.h). It makes one attempt
+/// a call; the caller decides what may be called again, and when. Blocks; not on an event loop. Not thread-safe.
 class Ec2Client {
  public:
   using Parameters = std::vector<std::pair<std::string, std::string>>;
@@ -38,10 +38,10 @@ class Ec2Client {
   Ec2Client(const Ec2Client&) = delete;
   Ec2Client& operator=(const Ec2Client&) = delete;
 
-  /// The answer's body, or the error of Ec2Error (volume/ec2_documents.h); Unavailable also if no answer came.
+  /// Returns the answer's body, or the error of Ec2Error (volume/ec2_documents.h); Unavailable also if no answer came.
   absl::StatusOr<std::string> Call(const std::string& action, const Parameters& parameters);
 
-  /// The time of EC2's clock, or up to a second before it. Until EC2 has answered, it is this machine's time.
+  /// Returns the time of EC2's clock, or up to a second before it. Until EC2 has answered, it is this machine's time.
   absl::Time Now() const;
 
   const std::string& region() const;

@@ -23,7 +23,7 @@ std::string TextOf(const XmlElement& element, const char* name) {
   return std::string(element.Text(name));
 }
 
-// Lists of EC2.
+// Returns the items of a list of EC2.
 std::vector<XmlElement> ItemsOf(const XmlElement& element, const char* list) {
   return element.Child(list).Children("item");
 }

@@ -10,8 +10,8 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 
-/// Documents of EC2 about volumes, snapshots and instances, and its errors. Pure. Source: "Amazon EC2 API Reference",
-/// version 2016-11-15.
+/// This header parses documents of EC2 about volumes, snapshots and instances, and its errors. Pure. Source: "Amazon
+/// EC2 API Reference", version 2016-11-15.
 
 namespace millrace {
 
@@ -51,19 +51,19 @@ struct Ec2Instance {
   std::vector<std::string> devices;  // the names that are taken
 };
 
-/// A page of an answer; `next` asks for the page behind it, "" if there is none.
+/// Holds a page of an answer; `next` asks for the page behind it, "" if there is none.
 template <typename T>
 struct Ec2Page {
   std::vector<T> entries;
   std::string next;
 };
 
-/// The answers to DescribeVolumes, DescribeSnapshots and DescribeInstances. InvalidArgument for anything else.
+/// Parses the answers to DescribeVolumes, DescribeSnapshots and DescribeInstances. InvalidArgument for anything else.
 absl::StatusOr<Ec2Page<Ec2Volume>> ParseVolumes(std::string_view xml);
 absl::StatusOr<Ec2Page<Ec2Snapshot>> ParseSnapshots(std::string_view xml);
 absl::StatusOr<Ec2Page<Ec2Instance>> ParseInstances(std::string_view xml);
 
-/// The error that an answer with another status than 200 means, for a call of `action`:
+/// Returns the error that an answer with another status than 200 means, for a call of `action`:
 ///   Unavailable         EC2 asks to slow down, or has failed: the same call may succeed later
 ///   FailedPrecondition  a thing is in another state than the call needs, perhaps by now no longer
 ///   NotFound            there is no such thing, perhaps not yet
@@ -75,7 +75,7 @@ absl::Status Ec2Error(std::string_view action, int http_status, std::string_view
 /// signature.
 bool IsExpiredSignature(std::string_view xml);
 
-/// The body of a call of the EC2 Query API.
+/// Makes the body of a call of the EC2 Query API.
 std::string Ec2Body(std::string_view action, const std::vector<std::pair<std::string, std::string>>& parameters);
 
 }  // namespace millrace

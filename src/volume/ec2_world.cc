@@ -46,7 +46,7 @@ void AddTags(const std::string& prefix, const Ec2Tags& tags, Ec2Client::Paramete
   }
 }
 
-// The user's own tags: what counts costs, for instance.
+// Returns the user's own tags, such as those that count costs.
 Ec2Tags UserTags(const Ec2Tags& tags) {
   Ec2Tags kept;
   for (const auto& [key, value] : tags) {

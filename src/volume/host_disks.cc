@@ -46,7 +46,7 @@ absl::Status RunOrFail(const std::vector<std::string>& words) {
   if (end.status == 0) return absl::OkStatus();
   std::string shown;
   for (const std::string& word : words) shown += (shown.empty() ? "" : " ") + word;
-  // Not a state that passes by itself, whatever errno was behind it.
+  // This is not a state that passes by itself, whatever errno was behind it.
   return absl::InternalError(fmt::format("`{}` failed with status {}: {}; it needs the rights of root", shown,
                                          end.status, end.said.empty() ? "it says nothing" : end.said));
 }
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<std::string>> FindMounts(const std::string& column, c
                   end.status, end.said));
 }
 
-// The X of /dev/sdX or /dev/xvdX; nullopt for any other name, as of a partition or of /dev/xvdba.
+// Returns the X of /dev/sdX or /dev/xvdX; nullopt for any other name, as of a partition or of /dev/xvdba.
 std::optional<char> LetterOf(std::string_view name) {
   for (const std::string_view prefix : {"/dev/sd", "/dev/xvd"}) {
     if (name.size() != prefix.size() + 1 || !name.starts_with(prefix)) continue;
@@ -151,7 +151,7 @@ std::string MountedByOthers(const std::string& proc, dev_t device) {
       continue;
     std::ifstream table(entry.path() / "mountinfo");
     for (std::string line; std::getline(table, line);) {
-      // ID, parent, MAJOR:MINOR, root, mount point, ...
+      // The fields are ID, parent, MAJOR:MINOR, root, mount point, ...
       const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 5));
       if (fields.size() > 4 && fields[2] == number) return fmt::format("{} at {}", process, fields[4]);
     }

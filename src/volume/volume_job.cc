@@ -24,12 +24,12 @@ bool Shows(const VolumeSight& sight, const std::string& id) {
          std::any_of(sight.snapshots.begin(), sight.snapshots.end(), is);
 }
 
-/// One wait after the other, the longer the longer nothing changes.
+/// Makes one wait after the other, the longer the longer nothing changes.
 class Waiting {
  public:
   explicit Waiting(VolumeWorld& world) : world_(world) {}
 
-  // False if the same thing was waited for longer than `limit`.
+  // Returns false if the same thing was waited for longer than `limit`.
   bool For(const std::string& what, absl::Duration limit) {
     const absl::Time now = world_.Now();
     if (what != what_) {
@@ -64,7 +64,7 @@ absl::StatusOr<VolumeAction> RunVolumeJob(VolumeWorld& world, const VolumeDecisi
     if (text != said) say(text);
     said = text;
   };
-  // OK if it is to be tried again.
+  // Returns OK if it is to be tried again.
   const auto failed = [&](const absl::Status& status) {
     if (!MayPass(status) || ++failures >= kMaxFailures) return status;
     tell(fmt::format("{}; it is tried again", ToStd(status.message())));

@@ -9,13 +9,13 @@
 
 namespace millrace {
 
-/// EC2 and this machine, as a volume job sees them and acts on them. Each call may be the last one of the process.
+/// Is EC2 and this machine, as a volume job sees them and acts on them. Each call may be the last one of the process.
 class VolumeWorld {
  public:
   virtual ~VolumeWorld() = default;
   virtual absl::StatusOr<VolumeSight> Look() = 0;
-  /// Does one action other than kWait, kDone and kFail. Returns what it made: the id of a volume or snapshot; else "".
-  /// Unavailable, FailedPrecondition and NotFound: what was seen has changed, or was not yet true; look again.
+  /// Does one action except kWait, kDone and kFail. Returns what it made: the id of a volume or snapshot; else "".
+  /// Unavailable, FailedPrecondition and NotFound mean that what was seen has changed, or was not yet true; look again.
   virtual absl::StatusOr<std::string> Do(const VolumeAction& action) = 0;
   virtual absl::Time Now() = 0;
   virtual void Sleep(absl::Duration time) = 0;

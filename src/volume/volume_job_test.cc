@@ -154,7 +154,7 @@ class CloudWorld final : public VolumeWorld {
         if (action.kind == Kind::kClaim) disk->volume.tags["millrace:id"] = action.volume;
         return std::string();
       case Kind::kCommit:
-        // The rule of the whole: what becomes the volume is served by now.
+        // This is the rule of the whole: what becomes the volume is served by now.
         EXPECT_EQ(cloud_.mounts[goal_.instance], action.volume);
         disk->volume.tags["millrace:claim"] = action.claim;
         disk->volume.tags["millrace:state"] = action.state;
@@ -266,7 +266,7 @@ TEST(VolumeJob, IsKilledAtEachCall) {
   EXPECT_GT(kills, 100);
 }
 
-// The same with a volume that has to be made.
+// This is the same with a volume that has to be made.
 TEST(VolumeJob, IsKilledAtEachCallOfTheFirstMove) {
   for (const bool after_effect : {false, true}) {
     for (const bool elsewhere : {false, true}) {

@@ -47,7 +47,7 @@ bool Lives(const VolumeSight& sight, const std::string& instance) {
   return !instance.empty() && !state.empty() && state != "terminated" && state != "stopped";
 }
 
-// The time when the claim was made; InfinitePast if it does not say so.
+// Returns the time when the claim was made; InfinitePast if it does not say so.
 absl::Time TimeOfClaim(const std::string& claim) {
   absl::Time time;
   const std::string text = claim.substr(claim.rfind(' ') + 1);
@@ -59,13 +59,13 @@ bool WasEverMoved(const Ec2Volume& volume) {
   return volume.tags.contains(std::string(kVolumeStateTag)) || volume.tags.contains(std::string(kVolumeClaimTag));
 }
 
-// The volume whose tags it has, if that is another one.
+// Returns the volume whose tags it has, if that is another one.
 std::string RestoredFrom(const Ec2Volume& volume) {
   std::string id = TagOf(volume.tags, kVolumeIdTag);
   return id == volume.id ? std::string() : id;
 }
 
-// "" if it may be deleted.
+// Returns "" if it may be deleted.
 std::string WhyNotRemoved(const VolumeGoal& goal, const VolumeSight& sight, const Ec2Volume& volume) {
   if (!volume.attachments.empty()) {
     return fmt::format("{} is attached to {}; run `millrace volume detach {}` there, or end that instance",
@@ -248,7 +248,7 @@ class MovePlan {
             .claim = claim};
   }
 
-  // A volume that is not needed: its way to deletion.
+  // Decides the way to deletion of a volume that is not needed.
   VolumeAction Discard(const Ec2Volume& volume) const {
     if (!WasEverMoved(volume)) {
       return FailWith(absl::FailedPreconditionError(fmt::format(

@@ -53,17 +53,17 @@ struct VolumeGoal {
   absl::Duration patience = absl::Minutes(10);  // for what other instances do
 };
 
-/// The contents of a device.
+/// States the contents of a device.
 enum class DeviceContent { kNothing, kFileSystem, kOther };
 
-/// A volume that is attached to this machine, as the machine sees it.
+/// Describes a volume that is attached to this machine, as the machine sees it.
 struct LocalVolume {
   std::string device;  // "": it has not appeared
   DeviceContent content = DeviceContent::kNothing;
   bool mounted = false;  // at the goal's path
 };
 
-/// The state of all things of a name, as it was seen.
+/// Holds the state of all things of a name, as it was seen.
 struct VolumeSight {
   absl::Time now = absl::InfinitePast();  // by EC2's clock, not later than it is there
   std::vector<Ec2Volume> volumes;         // without those that are being deleted
@@ -106,7 +106,7 @@ struct VolumeAction {
   absl::Status status;                              // of kFail
 };
 
-/// The next step on the way to the volume being mounted here, and nothing left over.
+/// Decides the next step on the way to the volume being mounted here, and nothing left over.
 VolumeAction DecideMove(const VolumeGoal& goal, const VolumeSight& sight);
 
 /// Decides the steps until the volume is attached to no instance. Nothing is done if it is not attached here.
@@ -116,13 +116,13 @@ VolumeAction DecideDetach(const VolumeGoal& goal, const VolumeSight& sight);
 /// deleted if an instance has one or moves it, and if one was never moved or was restored from a backup.
 VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight);
 
-/// The number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.
+/// Returns the number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.
 std::optional<uint64_t> VolumeGeneration(const Ec2Volume& volume);
 
 /// Returns true if a move made it, so that it may be used and deleted.
 bool IsSnapshotOfMove(const Ec2Snapshot& snapshot);
 
-/// The instance of a claim; "" if there is none.
+/// Returns the instance of a claim; "" if there is none.
 std::string ClaimInstance(const Ec2Volume& volume);
 
 }  // namespace millrace

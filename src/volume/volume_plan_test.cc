@@ -162,7 +162,7 @@ TEST(VolumePlan, RemovesNothingIfOneMustStay) {
            {claimed, "terminated"}, {claimed, ""}, {served, "running"}, {{{"millrace:claim", ""}}, "running"}}) {
     EXPECT_EQ(decide(VolumeIn("a", tags), state).kind, Kind::kDeleteVolume) << state;
   }
-  // A copy that an instance makes.
+  // This is a copy that an instance makes.
   Ec2Volume made = copy;
   made.tags["millrace:claim"] = "i-A id";
   EXPECT_TRUE(absl::IsFailedPrecondition(decide(made, "pending").status));

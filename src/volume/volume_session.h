@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A volume, and how it comes to this instance.
+/// Describes a volume, and how it comes to this instance.
 struct VolumeOptions {
   std::string name;                    // the value of its tag millrace:volume
   std::string path;                    // of the mount
@@ -23,13 +23,13 @@ struct VolumeOptions {
   std::string dev = "/dev";  // the folder of devices
 };
 
-/// The name of one volume; a usage error says how names look.
+/// Checks the name of one volume; a usage error says how names look.
 absl::Status CheckVolumeName(const std::string& name);
 
-/// A connection to EC2 for the jobs of volume/volume_job.h. Not thread-safe.
+/// Is a connection to EC2 for the jobs of volume/volume_job.h. Not thread-safe.
 class VolumeSession {
  public:
-  /// `here`: the job is about this instance, and not only about EC2.
+  /// If `here`, the job is about this instance, and not only about EC2.
   absl::Status Open(const VolumeOptions& options, bool here);
 
   VolumeGoal& goal() { return goal_; }
@@ -43,7 +43,7 @@ class VolumeSession {
   std::unique_ptr<Ec2World> world_;
 };
 
-/// A volume that is mounted on this instance.
+/// Describes a volume that is mounted on this instance.
 struct VolumeHere {
   std::string volume;
   std::string zone;

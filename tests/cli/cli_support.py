@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -18,6 +19,21 @@ Millrace = Callable[..., subprocess.CompletedProcess[bytes]]
 
 def lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
     return done.stdout.decode().splitlines()
+
+
+def on_terminal(*words: str | Path, env: dict[str, str] | None = None) -> tuple[int, bytes]:
+    """Runs the program on a terminal of its own. Returns its exit status and all that the terminal showed."""
+    main, terminal = pty.openpty()
+    process = subprocess.Popen(words, stdout=terminal, stderr=terminal, env=os.environ | (env or {}))
+    os.close(terminal)
+    shown = b""
+    try:
+        while piece := os.read(main, 65536):
+            shown += piece
+    except OSError:  # the end, of a terminal
+        pass
+    os.close(main)
+    return process.wait(timeout=300), shown
 
 
 def contents(root: Path) -> dict[str, bytes]:

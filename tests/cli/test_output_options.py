@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from cli_support import Bucket, Millrace
+from cli_support import Bucket, Millrace, on_terminal
 
 COMMANDS = ["", "ls", "pack", "index", "feed", "run", "mount", "worker", "bench", "bench compare", "devstore", "top"]
 COMMANDS += ["uploads abort", "checkpoint ls", "cache warm", "volume move", "doctor host", "compile-cache", "env"]
@@ -66,16 +63,7 @@ def test_programs_that_run_starts_have_them(millrace: Millrace) -> None:
 @pytest.mark.parametrize("option", ["-q", "--no-progress", ""])
 def test_no_progress_on_a_terminal(millrace: Millrace, millrace_bin: Path, tmp_path: Path, option: str) -> None:
     millrace("synth", tmp_path / "in", "--count", "20", "--kb", "20")
-    main, terminal = pty.openpty()
     words = [*option.split(), "cp", "--recursive", tmp_path / "in", tmp_path / "out"]
-    process = subprocess.Popen([millrace_bin, *words], stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    shown = b""
-    try:
-        while piece := os.read(main, 65536):
-            shown += piece
-    except OSError:  # the end, of a terminal
-        pass
-    os.close(main)
-    assert process.wait(timeout=300) == 0
+    status, shown = on_terminal(millrace_bin, *words)
+    assert status == 0
     assert (b"\x1b[K" in shown) == (option == "") and b"copied 20 objects" in shown

@@ -13,7 +13,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from cli_support import Bucket, Millrace
+from cli_support import Bucket, Millrace, on_terminal
 
 LARGEST = 2**64 - 1
 
@@ -174,18 +174,9 @@ def test_the_progress_is_gone_before_the_result(
     (images / "x").mkdir()
     (images / "x" / "1.jpg").write_bytes(next(images.rglob("*.jpg")).read_bytes())
     millrace("cp", "--recursive", images, "s3://bkt/src", env=bucket.env)
-    main, terminal = pty.openpty()
     words = command.replace("SRC", "s3://bkt/src").replace("DST", str(tmp_path / "dst")).split()
-    process = subprocess.Popen([millrace_bin, *words], stdout=terminal, stderr=terminal, env=os.environ | bucket.env)
-    os.close(terminal)
-    shown = b""
-    try:
-        while piece := os.read(main, 65536):
-            shown += piece
-    except OSError:  # the end, of a terminal
-        pass
-    os.close(main)
-    assert process.wait(timeout=300) == (1 if "none" in command else 0)
+    status, shown = on_terminal(millrace_bin, *words, env=bucket.env)
+    assert status == (1 if "none" in command else 0)
     *progress, result = shown.split(b"\r\x1b[K")
     assert progress, "there was some to be erased"
     assert result.endswith(b"\r\n") and result.startswith((b"copied", b"removed", b"packed")), shown

@@ -1,4 +1,4 @@
-"""The Helm chart, as far as it can be looked at without Helm: tests/frameworks/cases_chart.py renders it."""
+"""Tests the Helm chart, as far as it can be looked at without Helm: tests/frameworks/cases_chart.py renders it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def schema() -> Any:
 
 
 def names(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of all properties that a schema knows."""
+    """Returns the paths of all properties that a schema knows."""
     for name, inner in node.get("properties", {}).items():
         yield (*path, name)
         yield from names(inner, (*path, name))

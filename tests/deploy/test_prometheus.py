@@ -40,7 +40,7 @@ sys.stdin.readline()
 
 
 class Prometheus:
-    """The server, reading one target ten times a second."""
+    """Is the server, which reads one target ten times a second."""
 
     def __init__(self, folder: Path, target: str, rules: Callable[[str], str] = str) -> None:
         self.port = free_port()
@@ -87,7 +87,7 @@ class Prometheus:
 
 @pytest.fixture
 def data(millrace_bin: Path, tmp_path: Path) -> Path:
-    """30 small images."""
+    """Makes 30 small images."""
     subprocess.run(
         [millrace_bin, "synth", tmp_path / "data", "--count", "30", "--kb", "4"], check=True, capture_output=True
     )
@@ -96,7 +96,8 @@ def data(millrace_bin: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trainer(data: Path, tmp_path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A training that has received all its batches and still lives: where its metrics are, and its report."""
+    """Runs a training that has received all its batches and still lives. Returns where its metrics are, and its
+    report."""
     paths = {"PYTHONPATH": str(built_package.folder()), "MILLRACE_CACHE": str(tmp_path / "cache")}
     process = subprocess.Popen(
         [sys.executable, "-c", TRAINER, str(data)],
@@ -159,7 +160,7 @@ sys.stdin.readline()
 
 
 def wait_for_alert(server: Prometheus, name: str) -> dict[str, str]:
-    """Its labels, when it fires."""
+    """Returns the labels of the alert, when it fires."""
     deadline = time.monotonic() + PATIENCE
     while True:
         alerts = server.ask("/api/v1/alerts")["alerts"]
@@ -201,7 +202,8 @@ def test_an_alert_fires_for_a_checkpoint_that_is_too_old(tmp_path: Path) -> None
 
 
 def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_path: Path) -> None:
-    """By the file that `millrace run` leaves, which a web server stands in for a node exporter to show."""
+    """The alerts come from the file that `millrace run` leaves. A web server stands in for a node exporter to show
+    it."""
     shown = tmp_path / "shown"
     shown.mkdir()
 
@@ -275,7 +277,7 @@ def test_alerts_and_configuration() -> None:
 
 
 def lost(given: Any, kept: Any, path: str = "") -> list[str]:
-    """What of `given` is not in `kept`."""
+    """Returns what of `given` is not in `kept`."""
     if isinstance(given, dict):
         if not isinstance(kept, dict):
             return [path]
@@ -311,7 +313,7 @@ def test_dashboard_is_one_for_grafana() -> None:
 
 
 def known_metrics() -> set[str]:
-    """Names that the programs can tell, from their source."""
+    """Returns the names that the programs can report, from their source."""
     sources = [source for source in (ROOT / "src").glob("*/*.cc") if not source.stem.endswith(("_test", "_fuzz"))]
     return {name for source in sources for name in re.findall(r'"((?:millrace|process)_[a-z_]+)"', source.read_text())}
 

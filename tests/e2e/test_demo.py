@@ -29,7 +29,7 @@ def test_the_demo_keeps_its_promises() -> None:
     for command, printed in (
         ("pack", r"packed 60000 samples into \d+ shards, "),
         ("ls", r"[\d: -]+ +\d+ shard-000000\.tar"),
-        ("feed", r'\{"samples":120000,'),
+        ("feed", r'\{"schema":"millrace\.feed/\d+","samples":120000,'),
     ):
         assert re.search(rf"\$ millrace {command} .*\n +\| (?:.*\n +\| )*?{printed}", said), f"{command}: {said}"
     assert re.search(r"\] Removing the work folder (\S+) \.\.\.\n\nWhat happened\n", said), said

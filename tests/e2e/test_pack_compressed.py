@@ -138,7 +138,7 @@ def test_what_a_kill_has_left_goes_when_all_is_packed(photos: Photos, sandbox: S
     source, scratch = compressed(photos, tmp_path / "in", ".tar.gz"), tmp_path / "scratch"
     (tmp_path / "root/out").mkdir(parents=True)
     with devstore(sandbox, tmp_path / "root") as server:
-        sandbox.run("pack", source, "s3://none/x", "--scratch", scratch, env=server.env()).failed(1, "stays in")
+        sandbox.run("pack", source, "s3://none/x", "--scratch", scratch, env=server.env()).failed(1, "stay in")
         (left,) = scratch.iterdir()
         left.rename(tmp_path / left.name)
         sandbox.ok("pack", source, "s3://out/x", "--scratch", scratch, env=server.env())

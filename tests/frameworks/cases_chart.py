@@ -1,4 +1,5 @@
-"""The Helm chart: Helm renders it, the schemas of Kubernetes take what it renders, and the worker runs as the chart says."""
+"""Tests the Helm chart: Helm renders it, the schemas of Kubernetes take what it renders, and the worker runs as the
+chart says."""
 
 from __future__ import annotations
 
@@ -231,7 +232,7 @@ def test_a_class_says_what_the_controller_reads() -> None:
 
 @pytest.fixture
 def open_to_all() -> Iterator[pathlib.Path]:
-    """A folder below no other one that only root may enter."""
+    """Makes a folder below no other one that only root may enter."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder).chmod(0o755)
         yield pathlib.Path(folder)
@@ -239,7 +240,8 @@ def open_to_all() -> Iterator[pathlib.Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to become another user needs root")
 def test_a_worker_runs_as_the_chart_says(tmp_path: pathlib.Path, open_to_all: pathlib.Path) -> None:
-    """Its command, arguments, environment and user, without any right of root; a trainer gets the rows that it would make itself."""
+    """It has the command, arguments, environment and user of the chart, without any right of root; a trainer gets the
+    rows that it would make itself."""
     folder = tmp_path
     sandbox = Sandbox(folder)
     sandbox.ok("synth", folder / "root/b/train", "--count", 50, "--kb", 4, "--seed", 1)

@@ -39,7 +39,7 @@ def capability(mode: int = Mode.MULTI_NODE_READER_ONLY, **access: Any) -> Any:
 
 
 class Plugin:
-    """A plugin with a store behind it, and a folder such as the kubelet's."""
+    """Is a plugin with a store behind it, and a folder such as the kubelet's."""
 
     def __init__(self, folder: pathlib.Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -266,7 +266,8 @@ def test_a_node_is_no_controller(plugin: Plugin) -> None:
 
 @pytest.fixture(scope="module")
 def controller() -> Iterator[Any]:
-    """A channel to a controller. It runs without a right of root; its user stays, who may enter the folder of the tests."""
+    """Opens a channel to a controller. It runs without a right of root; its user stays, who may enter the folder of the
+    tests."""
     with tempfile.TemporaryDirectory() as name:
         socket, log = pathlib.Path(name) / "csi.sock", pathlib.Path(name) / "log"
         command = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", sys.executable]
@@ -310,7 +311,7 @@ def test_the_controller_tells_what_it_can(controller: Any) -> None:
 
 
 def test_a_volume_of_a_claim(controller: Any, plugin: Plugin) -> None:
-    """Made by the controller, twice, then mounted by the node as it was made, and removed, twice."""
+    """The controller makes it twice, then the node mounts it as it was made, and it is removed twice."""
     made = [create(controller) for _ in range(2)]
     assert made[0] == made[1] and made[0].volume_id == "pvc-1" and made[0].capacity_bytes == 1 << 40
     assert dict(made[0].volume_context) == {"uri": "s3://b/vision/train"}

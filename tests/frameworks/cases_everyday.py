@@ -1,4 +1,5 @@
-"""Everyday ways (tests/mount/everyday.py) whose libraries and programs the developer's machine need not have: they work on a mount."""
+"""Tests everyday ways (tests/mount/everyday.py) whose libraries and programs the developer's machine need not have:
+they work on a mount."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ pytestmark = needs_fuse
 
 @pytest.fixture(scope="module", autouse=True)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Debian's, fetched and not installed."""
+    """Fetches Debian's programs and does not install them."""
     folder = tmp_path_factory.mktemp("programs")
     packages = [package for packages in PROGRAMS.values() for package in packages]
     subprocess.run(["apt-get", "download", "-qq", *packages], cwd=folder, check=True)

@@ -1,4 +1,5 @@
-"""millrace.huggingface: transformers' Trainer and datasets' IterableDataset get the samples of a plain Loader, and continue exactly where they were."""
+"""Tests millrace.huggingface: transformers' Trainer and datasets' IterableDataset get the samples of a plain Loader,
+and continue exactly where they were."""
 
 from __future__ import annotations
 
@@ -173,7 +174,7 @@ def test_evaluation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.P
 
 
 class Judge(torch.nn.Module):
-    """Always the same one."""
+    """Is always the same one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,7 +189,7 @@ class Judge(torch.nn.Module):
 
 
 class Scores:
-    """Metrics of all rows at once, and batch by batch."""
+    """Computes metrics of all rows at once, and batch by batch."""
 
     def __init__(self) -> None:
         self.count = self.right = 0
@@ -324,7 +325,7 @@ def test_columns(raw: Samples, tmp_path: pathlib.Path) -> None:
         def forward(self, pixels: Any) -> Any:
             raise AssertionError
 
-    with pytest.raises(millrace.InvalidArgumentError, match="takes label, pixels.*none of these but image"):
+    with pytest.raises(millrace.InvalidArgumentError, match="takes label, pixels.*have only image"):
         run = trainer(
             Other(),
             millrace.Loader(raw.uri, batch_size=4, fields={"image": millrace.Image()}),

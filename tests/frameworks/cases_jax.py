@@ -1,4 +1,5 @@
-"""device= of a Loader for JAX: arrays on one device, global arrays over a mesh of eight, of one process and of two."""
+"""Tests device= of a Loader for JAX: arrays on one device, global arrays over a mesh of eight, of one process and of
+two."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_arrays_of_one_device(tar: Samples, options: dict[str, Any]) -> None:
     "options", [{}, {"batch_transform": dict}, {"pad": {"image": 0.3}}], ids=["", "function", "pad"]
 )
 def test_floats_of_16_bits(tar: Samples, name: str, options: dict[str, Any]) -> None:
-    """As JAX rounds those of float32; on the host, the type of ml_dtypes."""
+    """They are rounded as JAX rounds those of float32; on the host, they have the type of ml_dtypes."""
     halves = {**NORMALISED, "image": millrace.Image(dtype=name)}
     for device in ("jax", over_all()):
         with loader_of(tar, device=device, **halves, **options) as loader:
@@ -204,7 +205,7 @@ print(*(counts.get(f"/jax/compilation_cache/cache_{what}", 0) for what in ("hits
 
 
 def test_a_bounded_cache_of_another_host(millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """`millrace compile-cache`: the second host compiles nothing again, and can still store what is new."""
+    """Tests `millrace compile-cache`: the second host compiles nothing again, and can still store what is new."""
     variables = {
         "JAX_COMPILATION_CACHE_MAX_SIZE": "100000000",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -1,4 +1,5 @@
-"""millrace.lightning: a Trainer gets the batches of a plain Loader, and continues exactly where a checkpoint says."""
+"""Tests millrace.lightning: a Trainer gets the batches of a plain Loader, and continues exactly where a checkpoint
+says."""
 
 from __future__ import annotations
 
@@ -170,7 +171,7 @@ def test_training_validation_test_and_prediction(raw: Samples, tmp_path: pathlib
 
 
 class Judge(lightning.pytorch.LightningModule):
-    """Always the same one, which logs as most programs do."""
+    """Is always the same one, which logs as most programs do."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""JPEGs to which `millrace pack --jpeg-tiles` has added tiles, read by OpenCV, by Pillow and by libjpeg-turbo's djpeg: the pixels of the originals."""
+"""Tests JPEGs to which `millrace pack --jpeg-tiles` has added tiles. OpenCV, Pillow and libjpeg-turbo's djpeg read the
+pixels of the originals."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ COUNT = 60
 
 @pytest.fixture(scope="module")
 def djpeg(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Debian's, fetched and not installed."""
+    """Fetches Debian's djpeg and does not install it."""
     folder = tmp_path_factory.mktemp("djpeg")
     subprocess.run(["apt-get", "download", "-qq", "libjpeg-turbo-progs"], cwd=folder, check=True)
     (archive,) = folder.glob("*.deb")

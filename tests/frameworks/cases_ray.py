@@ -1,4 +1,5 @@
-"""Workers of the data service as actors, and examples/ray_train.py. A worker is killed, Ray starts all again, and every sample counts once; the same command continues with another number of workers."""
+"""Tests workers of the data service as actors, and examples/ray_train.py. A worker is killed, Ray starts all again, and
+every sample counts once; the same command continues with another number of workers."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def start(data: str, save: pathlib.Path, log: pathlib.Path, workers: int, epochs
 
 
 def workers_of(log: pathlib.Path) -> list[int]:
-    """Processes that train: Ray calls them so, and the environment tells whose they are."""
+    """Returns the processes that train: Ray calls them so, and the environment tells whose they are."""
     mark = f"MILLRACE_CACHE={log.with_suffix('.cache')}".encode()
     found = []
     for entry in pathlib.Path("/proc").iterdir():
@@ -62,7 +63,7 @@ def workers_of(log: pathlib.Path) -> list[int]:
 
 
 def checkpoints(save: pathlib.Path) -> dict[int, pathlib.Path]:
-    """Whole ones, by step; of a step that was taken twice the later one."""
+    """Returns whole checkpoints, by step; of a step that was taken twice the later one."""
     found = {}
     for folder in sorted((save / "classify").glob("checkpoint_*-*")):
         if (folder / "model.pt").exists():
@@ -114,7 +115,8 @@ def test_a_worker_is_lost_and_another_number_goes_on(raw: Samples, tmp_path: pat
 
 
 def test_workers_as_actors(raw: Samples, tmp_path: pathlib.Path) -> None:
-    """In a placement group; one that is killed is started again, and the batches are those of a local loader all the while."""
+    """The workers are in a placement group; one that is killed is started again, and the batches are those of a local
+    loader all the while."""
     import millrace.ray
     import ray
 

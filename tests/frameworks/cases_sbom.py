@@ -1,4 +1,4 @@
-"""The bill of materials of a wheel, against the schema of CycloneDX."""
+"""Tests the bill of materials of a wheel against the schema of CycloneDX."""
 
 from __future__ import annotations
 

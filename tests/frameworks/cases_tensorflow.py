@@ -1,4 +1,5 @@
-"""millrace.tf: a tf.data.Dataset has what a plain Loader yields, without a copy, and Keras continues exactly where a kill has left it."""
+"""Tests millrace.tf: a tf.data.Dataset has what a plain Loader yields, without a copy, and Keras continues exactly
+where a kill has left it."""
 
 from __future__ import annotations
 

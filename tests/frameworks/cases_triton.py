@@ -1,4 +1,5 @@
-"""`millrace compile-cache` with Triton itself, which compiles a kernel for an explicit target: no GPU is needed."""
+"""Tests `millrace compile-cache` with Triton itself, which compiles a kernel for an explicit target: no GPU is
+needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""millrace.huggingface_checkpoints: a Trainer's checkpoints go to a shared place, and come back on a machine without any. Run by test_trainer_checkpoints.py."""
+"""Tests millrace.huggingface_checkpoints: a Trainer's checkpoints go to a shared place, and come back on a machine
+without any. Run by test_trainer_checkpoints.py."""
 
 from __future__ import annotations
 

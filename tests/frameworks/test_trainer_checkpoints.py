@@ -1,4 +1,4 @@
-"""The checkpoints of frameworks: the cases of each run within its environment (environments.py)."""
+"""Runs the cases of the checkpoints of each framework within its environment (environments.py)."""
 
 from __future__ import annotations
 

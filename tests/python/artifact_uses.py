@@ -23,14 +23,14 @@ HERE = pathlib.Path(__file__).parent
 
 
 def fits(wheel: pathlib.Path, python: tuple[int, int], machine: str) -> bool:
-    """True if an interpreter of this version installs the wheel on such a machine."""
+    """Returns true if an interpreter of this version installs the wheel on such a machine."""
     _, _, tag, abi, platform = wheel.stem.split("-")
     lowest = (int(tag[2]), int(tag[3:]))
     return platform.endswith(f"_{machine}") and (lowest == python or (abi == "abi3" and lowest < python))
 
 
 def install(wheel: pathlib.Path, bare: BareSystem, python: tuple[int, int]) -> None:
-    """Without a network: the wheel of numpy is fetched by the pip outside."""
+    """Installs the wheel without a network: the wheel of numpy is fetched by the pip outside."""
     wheels = bare.root / "wheels"
     version = f"--python-version={python[0]}.{python[1]}"
     platforms = [f"--platform=manylinux{glibc}_{bare.system.machine}" for glibc in ("_2_28", "_2_27", "2014")]
@@ -59,7 +59,7 @@ def _use(bare: BareSystem, name: str) -> dict[str, object]:
 
 
 def use_tarball(bare: BareSystem, tarball: pathlib.Path) -> dict[str, object] | None:
-    """None: it is for another machine."""
+    """Returns None if it is for another machine."""
     if not tarball.name.endswith(f"-linux-{bare.system.machine}.tar.gz"):
         return None
     unpacked = bare.root / "command"
@@ -72,13 +72,13 @@ def use_tarball(bare: BareSystem, tarball: pathlib.Path) -> dict[str, object] | 
 
 
 def use_wheel(bare: BareSystem, wheel: pathlib.Path) -> dict[str, object] | None:
-    """None: the system's Python or machine is another one."""
+    """Returns None if the system's Python or machine is another one."""
     python = python_of(bare)
     if not fits(wheel, python, bare.system.machine):
         return None
     install(wheel, bare, python)
     try:
-        # The package, too.
+        # The package is used, too.
         shutil.copy(HERE / "wheel_user.py", bare.root)
         shutil.copy(HERE / "command_user.py", bare.root)
         found = json.loads(bare.run("python", "/wheel_user.py", f"/tmp/{wheel.name}.package"))
@@ -90,7 +90,8 @@ def use_wheel(bare: BareSystem, wheel: pathlib.Path) -> dict[str, object] | None
 
 
 def use_package(bare: BareSystem, package: pathlib.Path) -> dict[str, object] | None:
-    """None: it is made for the release that made it, whose versions of libraries it names."""
+    """Returns None if the release or the machine is another one: a package is made for the release that made it, whose versions of
+    libraries it names."""
     if (bare.system.release, bare.system.machine) != ((bare_system.mirror() or ("",))[0], os.uname().machine):
         return None
     shutil.copy(package, bare.root)
@@ -102,7 +103,7 @@ def use_package(bare: BareSystem, package: pathlib.Path) -> dict[str, object] | 
         bare.run("apt-get", "purge", "-qq", "millrace")
 
 
-# The steps of command_user.py, for a system without Python and a user without FUSE.
+# These are the steps of command_user.py, for a system without Python and a user without FUSE.
 IMAGE_USER = """
 set -e
 export AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret MILLRACE_CACHE=$HOME/cache
@@ -120,7 +121,7 @@ kill $!
 
 
 def use_image(image: pathlib.Path, root: pathlib.Path) -> dict[str, object]:
-    """As the user that it names, with its environment. The layers are unpacked without a daemon."""
+    """Runs it as the user that the image names, with its environment. The layers are unpacked without a daemon."""
     with tarfile.open(image) as archive:
 
         def blob(digest: str) -> bytes:
@@ -157,7 +158,7 @@ def outcome(use: Callable[[], dict[str, object] | None], wanted: dict[str, objec
 
 
 def rows(dist: pathlib.Path, folder: pathlib.Path, command: pathlib.Path) -> dict[str, dict[str, str]]:
-    """Artifact -> system -> outcome."""
+    """Returns artifact -> system -> outcome."""
     wanted = used_by_the_build(folder / "build", command)
     table: dict[str, dict[str, str]] = {}
     uses: list[tuple[pathlib.Path, Callable[..., dict[str, object] | None]]] = []

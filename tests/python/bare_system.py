@@ -1,4 +1,5 @@
-"""Bare systems in folders, made by mmdebstrap of what the mirror of this machine has: Debian's releases, Ubuntu's, and Debian for arm64 by an emulator."""
+"""Makes bare systems in folders, by mmdebstrap, of what the mirror of this machine has: Debian's releases, Ubuntu's,
+and Debian for arm64 by an emulator."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def run(*command: str | pathlib.Path, timeout: float = 1200, **environment: str)
 
 
 def mirror() -> tuple[str, str] | None:
-    """Debian's release on this machine, and the mirror that apt takes it from."""
+    """Returns Debian's release on this machine, and the mirror that apt takes it from."""
     release = re.search(r"^VERSION_CODENAME=(\w+)", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)
     if release is None:
         return None
@@ -62,7 +63,7 @@ def mirror() -> tuple[str, str] | None:
 
 
 def _uri(system: System) -> str:
-    """Ubuntu's archive lies beside Debian's, if the mirror has it."""
+    """Returns the archive. Ubuntu's is beside Debian's, if the mirror has it."""
     here = mirror()
     assert here is not None
     return here[1] if system.distribution == "debian" else f"{here[1].rpartition('/')[0]}/{system.distribution}"
@@ -77,7 +78,7 @@ def _is_there(system: System) -> bool:
 
 
 def why_not(system: System) -> str:
-    """Why a bare system cannot be made and entered here; "": it can."""
+    """Returns why a bare system cannot be made and entered here; "": it can."""
     if os.geteuid() != 0:
         return "making a bare system and entering it need root"
     if shutil.which("mmdebstrap") is None:
@@ -102,7 +103,7 @@ exec chroot "$0" env -i HOME=/root PATH=/venv/bin:/command/bin:/usr/sbin:/usr/bi
 
 
 class BareSystem:
-    """A distribution's smallest system with Python, in a folder, with a process table of its own."""
+    """Is a distribution's smallest system with Python, in a folder, with a process table of its own."""
 
     def __init__(self, root: pathlib.Path, system: System) -> None:
         self.root, self.system = root, system
@@ -117,7 +118,7 @@ class BareSystem:
             options.append(f"--keyring={keys}/usr/share/keyrings/ubuntu-archive-keyring.gpg")
             components, suites = "main universe", [system.release, f"{system.release}-updates"]
         if self.emulated:
-            # Unpacked, and not configured: a namespace of users makes no devices.
+            # The packages are unpacked and not configured: a namespace of users makes no devices.
             packages += ["coreutils", "dash", "base-passwd"]
             options += ["--architectures=arm64", "--variant=extract"]
         else:
@@ -131,7 +132,7 @@ class BareSystem:
 
     @classmethod
     def of(cls, root: pathlib.Path, system: System) -> BareSystem:
-        """One that lies there already."""
+        """Returns one that is there already."""
         bare = cls.__new__(cls)
         bare.root, bare.system, bare.emulated = root, system, False
         bare._add_devices()

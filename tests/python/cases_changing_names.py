@@ -1,4 +1,5 @@
-"""Workers behind a name of DNS, which come and go. test_service_members.py runs these where libnss_wrapper takes names from a file."""
+"""Tests workers behind a name of DNS, which come and go. test_service_members.py runs these where libnss_wrapper takes
+names from a file."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Worker = Any
 
 
 class Name:
-    """A name whose addresses are those of some workers. All of them have one port, as behind a headless service of Kubernetes."""
+    """Is a name whose addresses are those of some workers. All of them have one port, as behind a headless service of
+    Kubernetes."""
 
     def __init__(self, name: str, start: Callable[..., Worker]) -> None:
         self._name, self._start = name, start

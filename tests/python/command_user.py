@@ -1,5 +1,5 @@
-"""A user of the command `millrace`, which comes from PATH: run by test_wheel.py and test_bare_systems.py, in a bare system and outside. It needs Python
-alone, without the package. Prints one JSON object.
+"""Uses the command `millrace`, which comes from PATH. It is run by test_wheel.py and test_bare_systems.py, in a bare
+system and outside. It needs Python alone, without the package. Prints one JSON object.
 
 usage: command_user.py FOLDER        FOLDER: for its files
 """
@@ -56,7 +56,7 @@ def use_devstore(folder: pathlib.Path) -> None:
 
 
 def mounted(uri: str, folder: pathlib.Path) -> str:
-    """The digest of all files of a mounted prefix: names and contents."""
+    """Returns the digest of all files of a mounted prefix: names and contents."""
     folder.mkdir()
     process = subprocess.Popen(["millrace", "mount", uri, str(folder), "--foreground"], stderr=subprocess.PIPE)
     try:

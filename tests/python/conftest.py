@@ -1,4 +1,4 @@
-"""Data for the tests of the Python package, and where that package is."""
+"""Has data for the tests of the Python package, and the place of that package."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """45 PNGs of 24 x 32 RGB pixels as raw objects, in the folders cat, dog and eel."""
+    """Makes 45 PNGs of 24 x 32 RGB pixels as raw objects, in the folders cat, dog and eel."""
     return write_raw(tmp_path_factory.mktemp("raw"), count=45)
 
 
 @pytest.fixture(scope="session")
 def tar(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """50 samples in three tar shards, with the fields cls, json, png and txt."""
+    """Makes 50 samples in three tar shards, with the fields cls, json, png and txt."""
     return write_tar(tmp_path_factory.mktemp("tar"), count=50)
 
 
 @pytest.fixture(scope="session")
 def server_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Where the objects of `server` are files, below `bucket`."""
+    """Returns where the objects of `server` are files, below `bucket`."""
     root = tmp_path_factory.mktemp("s3")
     (root / "bucket").mkdir()
     return root
@@ -55,14 +55,15 @@ def server_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def server(server_folder: pathlib.Path) -> Iterator[dict[str, str]]:
-    """The one S3 server that this process itself talks to, since its client is made once; with a bucket `bucket`."""
+    """Starts the one S3 server that this process itself talks to, since its client is made once; with a bucket
+    `bucket`."""
     with devstore(server_folder) as environment:
         yield environment
 
 
 @pytest.fixture
 def bucket(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URI of its bucket."""
+    """Returns the URI of its bucket."""
     for name, value in server.items():
         monkeypatch.setenv(name, value)
     return "s3://bucket"
@@ -70,7 +71,7 @@ def bucket(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> str:
-    """A folder for checkpoints, which does not exist yet."""
+    """Returns a folder for checkpoints, which does not exist yet."""
     return str(tmp_path / "run")
 
 
@@ -78,7 +79,7 @@ def folder(tmp_path: pathlib.Path) -> str:
 def place(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str, server_folder: pathlib.Path
 ) -> tuple[str, pathlib.Path]:
-    """A URI for checkpoints, on a disk or in the bucket, and the folder in which their objects are files."""
+    """Returns a URI for checkpoints, on a disk or in the bucket, and the folder in which their objects are files."""
     if request.param == "folder":
         return str(tmp_path / "run"), tmp_path / "run"
     return f"{bucket}/{request.node.name}", server_folder / "bucket" / request.node.name
@@ -86,7 +87,7 @@ def place(
 
 @pytest.fixture
 def uri(place: tuple[str, pathlib.Path]) -> str:
-    """That of `place`."""
+    """Returns the URI of `place`."""
     return place[0]
 
 
@@ -105,7 +106,7 @@ def workers() -> Iterator[Any]:
 
 @pytest.fixture
 def cuda() -> Iterator[Any]:
-    """A FakeCuda: without a fault at the end, whatever the test did."""
+    """Returns a FakeCuda, which has no fault at the end, whatever the test did."""
     from fake_cuda import FakeCuda
 
     fake = FakeCuda()
@@ -118,5 +119,5 @@ def cuda() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """400 samples in four tar shards."""
+    """Makes 400 samples in four tar shards."""
     return write_tar(tmp_path_factory.mktemp("many"), count=400, shards=4)

@@ -1,4 +1,5 @@
-"""The bucket, and the names of the reader's own program, for which the pages of the documentation are written."""
+"""Provides the bucket, and the names of the reader's own program, for which the pages of the documentation are
+written."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 COUNT = 96
-# Pages whose blocks run in their order, in one program.
+# The blocks of these pages run in their order, in one program.
 PAGES = [
     "cache.md",
     "checkpoints.md",
@@ -34,7 +35,7 @@ NAMES = [
 
 
 def moved(code: str, folder: Path) -> str:
-    """The program with its folders inside of one that the test may write."""
+    """Returns the program with its folders inside of one that the test may write."""
     code = code.replace('token="token"', f'token="{folder}/token"')
     for place in ("/nvme", "/runs", "/run/order", "/run/secrets", "/mnt/train", "/data/train"):
         code = code.replace(f'"{place}', f'"{folder}{place}').replace(f"'{place}", f"'{folder}{place}")
@@ -110,7 +111,7 @@ def _write_coco(folder: Path) -> None:
 
 
 def fill(root: Path) -> None:
-    """All data sets that the pages name, below `root`."""
+    """Makes all data sets that the pages name, below `root`."""
     bucket = root / "bucket"
     _write_shards(bucket / "train", all_fields=False)
     _write_shards(root / "archive" / "train", all_fields=False)
@@ -133,7 +134,7 @@ def fill(root: Path) -> None:
 
 
 def fill_folder(folder: Path) -> None:
-    """The reader's files on the machine."""
+    """Makes the reader's files on the machine."""
     for name in ("nvme", "runs", "run", "mnt/train", "data/train", "out"):
         (folder / name).mkdir(parents=True)
     for number in range(4):
@@ -149,7 +150,7 @@ def fill_folder(folder: Path) -> None:
 
 
 def own_names(page: str, folder: Path) -> dict[str, Any]:
-    """The names that the reader has before the first block of a page."""
+    """Returns the names that the reader has before the first block of a page."""
     import millrace
     import numpy as np
     import torch
@@ -204,7 +205,7 @@ def own_names(page: str, folder: Path) -> dict[str, Any]:
 
 
 class Tokenizer:
-    """As those of the package tokenizers."""
+    """Works as those of the package tokenizers."""
 
     ids = (1, 2, 3)
 
@@ -213,7 +214,7 @@ class Tokenizer:
 
 
 class Files:
-    """As torchvision's ImageFolder."""
+    """Works as torchvision's ImageFolder."""
 
     def __init__(self, samples: list[tuple[str, int]]) -> None:
         self.samples = samples

@@ -1,4 +1,4 @@
-"""A GPU that is none, and sees whether it is treated as one has to be."""
+"""Imitates a GPU, and sees whether it is treated as one has to be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 @dataclasses.dataclass(eq=False)
 class Copying:
-    """A copy whose bytes have not been read yet, as far as the host may know."""
+    """Is a copy whose bytes have not been read yet, as far as the host may know."""
 
     source: weakref.ref[torch.Tensor]
     address: int
@@ -42,7 +42,8 @@ class Event:
 
 
 class FakeCuda:
-    """A CudaApi. Its tensors are those of the CPU. What is done wrong is raised, or noted in ``faults``, where raising would be unseen."""
+    """Is a CudaApi. Its tensors are those of the CPU. A mistake of the caller is raised, or noted in ``faults`` if
+    nobody would see the exception."""
 
     def __init__(self, trouble: str = "") -> None:
         self.trouble = trouble  # of register
@@ -116,7 +117,7 @@ class FakeCuda:
         self.log.append("unregister")
 
     def read(self, copies: list[Copying]) -> None:
-        """Those that another thread has read meanwhile may have been let go of."""
+        """Copies that another thread has read meanwhile may have been released."""
         with self._reading:
             for copying in copies:
                 if copying not in self.copying:

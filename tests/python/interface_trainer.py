@@ -1,4 +1,5 @@
-"""A rank of a training that reads through one of Millrace's interfaces, and writes down what it had and where it is, batch by batch.
+"""Is a rank of a training that reads through one of Millrace's interfaces, and writes down what it had and where it is,
+batch by batch.
 
 Imports torch only if the interface needs it: most of the tests' time is that of starting.
 """

@@ -1,4 +1,4 @@
-"""Workers in processes of their own, for tests of the data service."""
+"""Has workers in processes of their own, for tests of the data service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support import binary
 
 
 class Worker:
-    """A worker in a process of its own."""
+    """Is a worker in a process of its own."""
 
     def __init__(
         self, *options: object, env: dict[str, str], listen: str = "127.0.0.1:0", program: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Worker:
 
 
 class FunctionWorker(Worker):
-    """The same by `python -m millrace.worker`, which runs functions of a module of Python."""
+    """Does the same by `python -m millrace.worker`, which runs functions of a module of Python."""
 
     def __init__(self, *options: object, functions: str, env: dict[str, str]) -> None:
         program = (sys.executable, "-m", "millrace.worker")
@@ -84,8 +84,9 @@ def rows_of_workers(loader: millrace.Loader) -> dict[str, int]:
 
 
 class Proxy:
-    """A relay to a worker. It flips a byte of every n-th piece of what the worker says, says all of it later, or never comes to the end of
-    what is longer than a kilobyte. Or what the trainer says takes its time, as over a long way; then it counts how many requests are on theirs."""
+    """Is a relay to a worker. It flips a byte of every n-th piece of what the worker says, says all of it later, or
+    never ends what is longer than a kilobyte. Or the requests of the trainer take their time, as over a long way; then
+    it counts how many of them are in flight."""
 
     def __init__(
         self, address: str, *, flips_every: int = 0, delay: float = 0, way: float = 0, drips: bool = False
@@ -152,23 +153,24 @@ class Proxy:
 
 
 def is_late(worker: dict[str, Any]) -> bool:
-    """Whether, by its report, it was given up or overtaken: a busy machine can keep it from its CPU for as long as a trainer waits."""
+    """Returns whether, by its report, the worker was given up or overtaken: a busy machine can keep it from its CPU for
+    as long as a trainer waits."""
     return any(word in worker["last_failure"] for word in ("does not answer", "faster", "no connection"))
 
 
 def is_sound(worker: dict[str, Any]) -> bool:
-    """Whether, by its report, it has not failed, but for being late."""
+    """Returns whether, by its report, the worker has not failed, except for being late."""
     return worker["failures"] == 0 or is_late(worker)
 
 
 def none_here(workers: list[dict[str, Any]]) -> bool:
-    """Whether, by a report, the trainer has decoded nothing itself, but for a worker that was late."""
+    """Returns whether, by a report, the trainer has decoded nothing itself, except for a worker that was late."""
     return workers[-1]["rows"] == 0 or any(map(is_late, workers[:-1]))
 
 
 def make_certificates(folder: pathlib.Path, names: dict[str, str]) -> None:
-    """An authority, and for each name a folder with its certificate as Kubernetes mounts one; the values are what it is for, such
-    as ``"DNS:localhost,IP:127.0.0.1"``."""
+    """Makes an authority, and for each name a folder with its certificate as Kubernetes mounts one. The values are what
+    the certificate is for, such as ``"DNS:localhost,IP:127.0.0.1"``."""
 
     def openssl(*words: object) -> None:
         subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)

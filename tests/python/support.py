@@ -1,4 +1,4 @@
-"""Helpers of the tests: data sets of small images, loaders of them, comparisons, running scripts, a devstore."""
+"""Has helpers of the tests: data sets of small images, loaders of them, comparisons, running scripts, a devstore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_SIZE = {"size": (HEIGHT, WIDTH)}  # no resizing: pixels arrive as they were m
 
 @dataclasses.dataclass
 class Samples:
-    """A data set and what it holds, by key."""
+    """Is a data set and what it holds, by key."""
 
     uri: str
     pixels: dict[str, np.ndarray]
@@ -89,12 +89,12 @@ def add_digests(*digests: str | None) -> str:
 
 
 def keys_of(batch: Any) -> list[str]:
-    """Without padding."""
+    """Returns the keys without padding."""
     return [key for key, real in zip(batch["key"], batch["valid"]) if real]
 
 
 def loader_of(samples: Samples, **options: Any) -> Any:
-    """A loader of their images in their own size: one epoch, as tensors."""
+    """Makes a loader of their images in their own size: one epoch, as tensors."""
     import millrace
 
     usual: dict[str, Any] = {"batch_size": 8, **AT_SIZE, "output": "torch", "epochs": 1, "seed": 2}
@@ -102,7 +102,8 @@ def loader_of(samples: Samples, **options: Any) -> Any:
 
 
 def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
-    """Of two batches. `exact` False: what was normalised elsewhere may differ as docs/devices.md says."""
+    """Compares two batches. If `exact` is False, values that were normalized elsewhere may differ as docs/devices.md
+    says."""
     import torch
 
     assert list(got) == list(wanted)
@@ -116,7 +117,7 @@ def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, and of the same types all the way down: states of checkpoints."""
+    """Returns whether both are equal, and of the same types all the way down: states of checkpoints."""
     import torch
 
     if type(a) is not type(b):
@@ -152,7 +153,8 @@ def run_script(
 
 
 def check_script(script: str, *arguments: str, **options: Any) -> str:
-    """Like run_script; the script must succeed and print no trace of a crash, nor of a leak. Returns what it printed."""
+    """Does what run_script does; the script must succeed and print no trace of a crash, nor of a leak. Returns what it
+    printed."""
     result = run_script(script, *arguments, **options)
     assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
     traces = ("Traceback", "terminate called", "nanobind: leaked")
@@ -161,7 +163,7 @@ def check_script(script: str, *arguments: str, **options: Any) -> str:
 
 
 def binary() -> pathlib.Path:
-    """The `millrace` command beside the package under test."""
+    """Returns the `millrace` command beside the package under test."""
     if "MILLRACE_BIN" in os.environ:
         return pathlib.Path(os.environ["MILLRACE_BIN"])
     import millrace
@@ -171,7 +173,7 @@ def binary() -> pathlib.Path:
 
 @contextlib.contextmanager
 def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
-    """An S3 server over `root`; gives the environment in which it is found."""
+    """Runs an S3 server over `root`; gives the environment in which it is found."""
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
     command = [
         str(binary()),
@@ -200,11 +202,12 @@ def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def rgw(*buckets: str) -> Iterator[dict[str, str]]:
-    """A Ceph RADOS Gateway, a real S3 server that ignores the conditions of writes; gives the environment in which it is found."""
+    """Runs a Ceph RADOS Gateway, a real S3 server that ignores the conditions of writes; gives the environment in which
+    it is found."""
     import boto3  # type: ignore[import-untyped]
 
     script = pathlib.Path(__file__).resolve().parents[1] / "servers/rgw.sh"
-    # Not pytest's tmp_path: Ceph does not take paths of any length.
+    # This is not pytest's tmp_path: Ceph does not take paths of any length.
     with tempfile.TemporaryDirectory(prefix="millrace-rgw-") as folder:
         started = subprocess.run([script, "start", folder], capture_output=True, text=True, timeout=400)
         try:

@@ -1,4 +1,4 @@
-"""What a batch holds."""
+"""Tests what a batch holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load(samples: Samples, **options: object) -> list[millrace.Batch]:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
-    """Against Pillow's exif_transpose."""
+    """The pixels are compared with Pillow's exif_transpose."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(make_pixels(5, 20, 36)).save(tmp_path / "1.jpg", exif=exif, quality=95, subsampling=0)

@@ -1,4 +1,4 @@
-"""Checkpoints that remain for their metric, and steps at which one is due."""
+"""Tests checkpoints that remain for their metric, and steps at which one is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Loader's cache: the same stream, without the store, and whatever happens to the disk."""
+"""Tests a Loader's cache: the same stream, without the store, and whatever happens to the disk."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from token_corpus import some_lengths, write_corpus
 
 @pytest.fixture
 def tmp_path(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Where a cache has room."""
+    """Returns a folder in which a cache has room."""
     with with_room(tmp_path) as folder:
         yield folder
 
 
 @pytest.fixture
 def shards(bucket: str, server: dict[str, str], tar: Samples, request: pytest.FixtureRequest) -> str:
-    """The URI of the tar shards in the bucket."""
+    """Returns the URI of the tar shards in the bucket."""
     uri = f"{bucket}/{request.node.name.replace('[', '-').replace(']', '')}"
     for shard in sorted(pathlib.Path(tar.uri).glob("*.tar")):
         with millrace.open(f"{uri}/{shard.name}", "wb") as file:
@@ -96,7 +96,7 @@ def test_flipped_bits(shards: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_what_cannot_be_a_cache(shards: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """One warning, and the stream goes on."""
+    """There is one warning, and the stream continues."""
     whole = feed(shards)["digest"]
     (tmp_path / "file").write_bytes(b"mine")
     capfd.readouterr()
@@ -122,7 +122,7 @@ def test_a_cache_that_vanishes(shards: str, tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("shuffle", ["none", "global", "window"])
 @pytest.mark.parametrize("layout", ["pack", "stream"])
 def test_rows_of_tokens(tmp_path: pathlib.Path, shuffle: str, layout: str) -> None:
-    """Pieces of which some have checksums, with others between them."""
+    """Some pieces have checksums, with others between them."""
     corpus = write_corpus(tmp_path / "corpus", some_lengths(seed=3, count=300, most=200))
 
     def rows(**options: Any) -> tuple[str, Any]:
@@ -142,7 +142,7 @@ def test_rows_of_tokens(tmp_path: pathlib.Path, shuffle: str, layout: str) -> No
 
 
 def test_pin(shards: str, tmp_path: pathlib.Path) -> None:
-    """What is pinned is there after others have read more than fits."""
+    """Pinned bytes are there after others have read more than fits."""
     cache, pinning = (millrace.Cache(tmp_path, size="200KiB", pin=pin) for pin in (False, True))
     feed(shards, cache=pinning, shuffle="global")
     stat = subprocess.run([binary(), "cache", "stat", tmp_path, "--json"], check=True, capture_output=True)
@@ -154,7 +154,7 @@ def test_pin(shards: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_in_memory(shards: str, tmp_path: pathlib.Path) -> None:
-    """One cache for the Loaders of a process, as long as one of them lives."""
+    """The Loaders of a process have one cache, as long as one of them lives."""
     options: dict[str, Any] = {"cache": millrace.Cache("memory", size="32MiB"), "shuffle": "global"}
     whole = feed(shards, shuffle="global")["digest"]
     with millrace.Loader(shards, batch_size=8, size=16, epochs=1, memory="32MiB", **options) as holder:
@@ -205,7 +205,7 @@ def test_ranks_of_this_machine(
 
 
 def test_tenants_share_nothing(shards: str, tmp_path: pathlib.Path) -> None:
-    """Loaders of one process, too."""
+    """Loaders of one process share nothing, either."""
     digest = feed(shards, cache=tmp_path)["digest"]
     for name in ("vision", "speech"):
         report = feed(shards, cache=millrace.Cache(tmp_path, tenant=name))

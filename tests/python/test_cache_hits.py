@@ -1,5 +1,6 @@
-"""Hit rates of the cache, counted end to end over five epochs: against LRU and against the optimum, which are computed here from the order of the
-samples alone (L. Belady, 1966: what is used latest goes, and what would itself be used latest is not kept), and against `millrace cache simulate`."""
+"""Tests hit rates of the cache, counted end to end over five epochs. They are compared with LRU and with the optimum,
+which are computed here from the order of the samples alone (L. Belady, 1966: what is used latest goes, and what would
+itself be used latest is not kept), and with `millrace cache simulate`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ EPOCHS = 5
 SAMPLES = 1000
 NEVER = 1 << 62
 CAPACITIES = [0.10, 0.25, 0.50, 0.75] if ALL else [0.10, 0.50]
-# Of the optimum: what blocks of the disk, the heads of files, and candidates that are drawn at random may cost.
+# The hits reach at least this part of the optimum. Blocks of the disk, the heads of files, and candidates that are
+# drawn at random may cost the rest.
 LEAST = 0.95
 # The memory is a small part of the data, as it would be another cache; but a window fits into it, so that an extent is read as one.
 ORDERS: dict[str, Any] = {"global": "global", "window": millrace.Shuffle(window=8, extent=2, lanes=8)}
@@ -41,7 +43,7 @@ class Shards:
 
 @pytest.fixture(scope="module")
 def shards() -> Iterator[Shards]:
-    """160 MB in four tar files."""
+    """Makes 160 MB in four tar files."""
     with tempfile.TemporaryDirectory(prefix="millrace-cache-hits-") as folder:
         yield write_shards(pathlib.Path(folder))
 
@@ -68,8 +70,9 @@ def _report(loader: millrace.Loader) -> dict[str, Any]:
 
 
 def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[list[list[int]], dict[str, Any]]:
-    """The samples of each epoch as they came, and the report of the cache. After each batch, the disk gets the time that it needs, as in a
-    training whose steps take a while: so nothing is dropped on a machine that is busy with other things."""
+    """Returns the samples of each epoch as they came, and the report of the cache. After each batch, the disk gets the
+    time that it needs, as in a training whose steps take a while. So nothing is dropped on a machine that is busy with
+    other things."""
     epochs: list[list[int]] = []
     options: dict[str, Any] = {
         "batch_size": 8,
@@ -97,7 +100,8 @@ def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[li
 
 
 def reads(shards: Shards, order: str, epochs: list[list[int]]) -> list[tuple[int, int]]:
-    """What is read, as (unit, bytes) in this order: in each epoch every extent once, when its first sample comes."""
+    """Returns what is read, as (unit, bytes) in this order: in each epoch every extent once, when its first sample
+    comes."""
     extent = 2 if order == "window" else 1
     found = []
     for epoch in epochs:
@@ -142,7 +146,7 @@ def optimum(trace: list[tuple[int, int]], capacity: int) -> float:
 
 
 def test_the_oracles() -> None:
-    """On orders of which the rates are known."""
+    """The oracles are run on orders whose rates are known."""
     cycle = [(unit, 10) for _ in range(10) for unit in range(10)]
     assert lru(cycle, 90) == 0 and lru(cycle, 100) == 0.9
     assert optimum(cycle, 50) == 0.45  # half of all but the first round

@@ -1,4 +1,5 @@
-"""`save(asynchronous=True)`: it saves what was there when it was called, tells its errors, and the end of the program waits for it."""
+"""Tests `save(asynchronous=True)`: it saves what was there when it was called, reports its errors, and the end of the
+program waits for it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from support import check_script, run_script
 
 
 def test_snapshot_memory_bounds_the_copy(folder: str) -> None:
-    """What does not fit is written before save returns, so that the caller may change all of it."""
+    """Tensors that do not fit are written before save returns, so that the caller may change the whole state."""
     state = {"large": torch.ones(3 << 20), "small": torch.ones(1 << 20), "tiny": torch.ones(3)}
     for limit, held in ((None, 16 << 20), (1 << 40, 16 << 20), (13 << 20, 12 << 20), (5 << 20, 4 << 20), (1, 0)):
         ckpt = millrace.Checkpoints(folder, snapshot_memory=limit)

@@ -1,4 +1,4 @@
-"""`millrace checkpoint`: lists, shows, compares, copies and removes what millrace.Checkpoints has saved."""
+"""Tests `millrace checkpoint`: it lists, shows, compares, copies and removes what millrace.Checkpoints has saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""millrace.torch.StorageWriter and StorageReader in one process; with several ranks: test_checkpoint_ranks.py."""
+"""Tests millrace.torch.StorageWriter and StorageReader in one process; with several ranks: test_checkpoint_ranks.py."""
 
 from __future__ import annotations
 

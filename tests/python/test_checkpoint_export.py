@@ -1,4 +1,4 @@
-"""`millrace checkpoint export`: what torch.load and safetensors read is what was saved."""
+"""Tests `millrace checkpoint export`: what torch.load and safetensors read is what was saved."""
 
 from __future__ import annotations
 

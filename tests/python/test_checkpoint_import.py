@@ -1,4 +1,5 @@
-"""What torch.save, torch.distributed.checkpoint and safetensors have written becomes a checkpoint: `millrace checkpoint cp`."""
+"""Tests `millrace checkpoint cp`: files that torch.save, torch.distributed.checkpoint and safetensors have written
+become a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
 class Other:
-    """Neither a tensor nor plain data."""
+    """Is neither a tensor nor plain data."""
 
 
 def train_state() -> dict[str, Any]:
@@ -175,7 +176,7 @@ def test_the_command(tmp_path: pathlib.Path) -> None:
     assert command("--step", 6, "--keep", 1, "--name", "ema", tmp_path, run).stdout.startswith("step 6 is copied: ")
     ckpt = millrace.Checkpoints(run)
     assert ckpt.steps() == [6] and same(ckpt.load(), {"ema": state})
-    # Pickles; neither ours nor that of another program; a Python that is none.
+    # These are refused: pickles, a folder that is neither ours nor that of another program, and a Python that is none.
     source = write("pt", {"other": Other()}, tmp_path)
     assert "--allow-pickle" in command(source, run, code=1).stderr
     assert "there is no checkpoint" in command(tmp_path / "nowhere", run, code=1).stderr

@@ -1,4 +1,4 @@
-"""Writers that are killed at any moment, and writers that are believed dead and are not."""
+"""Tests writers that are killed at any moment, and writers that are believed dead and are not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thoroughness import repeats
 
 @pytest.fixture(params=["folder", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A URI for checkpoints, and the environment of the programs that use it."""
+    """Returns a URI for checkpoints, and the environment of the programs that use it."""
     if request.param == "folder":
         yield str(tmp_path / "run"), {}
         return
@@ -27,10 +27,11 @@ def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[tu
         yield "s3://bkt/run", environment
 
 
-# Forks a writer for each kill, since starting Python takes longer than what is tested. The writer tells when it begins, and is killed
-# some random milliseconds later, in the middle of a claim, a save, its retention or its sweeping; every other step is saved twice.
-# Every fifth kill is that of `millrace checkpoint gc`, which may have ended by then. Then this process, which has no part in the writing, loads all
-# checkpoints, which must hold what was saved as that step; steps never go back.
+# The program forks a writer for each kill, since starting Python takes longer than what is tested. The writer reports
+# when it begins, and is killed some random milliseconds later. That is in the middle of a claim, a save, its retention
+# or its sweeping; every other step is saved twice. Every fifth kill is that of `millrace checkpoint gc`, which may have
+# ended by then. Then this process, which has no part in the writing, loads all checkpoints, which must hold what was
+# saved as that step; steps never go back.
 KILLER = """
 import os, random, signal, sys, time
 import numpy as np
@@ -106,8 +107,8 @@ def test_killed_at_any_moment(store: tuple[str, dict[str, str]]) -> None:
     newest = check_script(KILLER, uri, str(repeats(1000)), "1", str(binary()), timeout=850, **environment)
     command = [str(binary()), "checkpoint", "verify", "--all", uri]
     assert subprocess.run(command, env={**os.environ, **environment}).returncode == 0
-    # What killed writers left is gone, but for the checkpoints that remain: two with three objects each, and LATEST.
-    # Beside it a store has the object by which it is asked for conditions.
+    # Nothing is left of killed writers but the checkpoints that remain: two with three objects each, and LATEST. Beside
+    # it a store has the object by which it is asked for conditions.
     listed = subprocess.run(
         [str(binary()), "ls", "--recursive", "--json", uri + "/"],
         env={**os.environ, **environment},
@@ -127,8 +128,8 @@ def test_killed_at_any_moment(store: tuple[str, dict[str, str]]) -> None:
         assert not list(pathlib.Path(uri).rglob(".millrace-tmp-*"))
 
 
-# A zombie saves while its successor claims, at any moment of the save: it has committed before the claim, and the successor sees that;
-# or it is refused, and nothing of it remains.
+# A zombie saves while its successor claims, at any moment of the save. Either it has committed before the claim, and
+# the successor sees that, or it is refused, and nothing of it remains.
 ZOMBIES = """
 import random, sys, threading, time
 import numpy as np
@@ -185,7 +186,8 @@ def gateway() -> Iterator[dict[str, str]]:
 
 
 def test_killed_at_any_moment_on_ceph(gateway: dict[str, str]) -> None:
-    """Which ignores the conditions of writes: what is left of killed writers stays, and the checkpoints are whole all the same."""
+    """Ceph ignores the conditions of writes: what is left of killed writers stays, and the checkpoints are whole all
+    the same."""
     uri = "s3://killed/run"
     check_script(KILLER, uri, str(repeats(1000, least=30)), "2", str(binary()), timeout=850, **gateway)
     command = [str(binary()), "checkpoint", "verify", "--all", uri]
@@ -193,7 +195,8 @@ def test_killed_at_any_moment_on_ceph(gateway: dict[str, str]) -> None:
 
 
 def test_zombies_on_ceph_commit_nothing(gateway: dict[str, str]) -> None:
-    """Those that wake up when their successor has claimed. Of two that commit in the same moment, both may succeed there."""
+    """These zombies wake up when their successor has claimed. If two commit in the same moment, both may succeed on
+    Ceph."""
     count = repeats(1000, least=30)
     assert int(check_script(ZOMBIES, "s3://zombies/run", str(count), "later", timeout=850, **gateway)) == count
 
@@ -214,7 +217,7 @@ while True:
 
 
 def test_a_process_that_slept(tmp_path: pathlib.Path) -> None:
-    """As on a node that a scheduler believes to be dead: stopped, replaced, and let run again."""
+    """It is stopped, replaced, and let run again, as on a node that a scheduler believes to be dead."""
     uri = str(tmp_path / "run")
     for _ in range(repeats(100)):
         ckpt = millrace.Checkpoints(uri, keep=2)

@@ -1,4 +1,5 @@
-"""How ranks that save together agree: ranks that are threads, and a step that fails on one of them fails on all, with its reason."""
+"""Tests how ranks that save together agree: ranks that are threads, and a step that fails on one of them fails on all,
+with its reason."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from millrace._snapshot import Snapshot
 
 
 class Notes:
-    """A board in memory."""
+    """Is a board in memory."""
 
     def __init__(self) -> None:
         self.notes: dict[str, bytes] = {}
@@ -43,7 +44,7 @@ class Died(BaseException):
 
 
 class Store:
-    """What save_together does to a store, noted; the calls that `faults` names fail, or never return."""
+    """Notes what save_together does to a store. The calls that `faults` names fail, or never return."""
 
     def __init__(self, faults: dict[str, BaseException] | None = None) -> None:
         self.faults = faults or {}
@@ -107,7 +108,7 @@ class Part:
 
 
 class Clock:
-    """Time that passes while somebody waits, and only then."""
+    """Shows a time that passes while somebody waits, and only then."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -123,7 +124,7 @@ class Clock:
 def run_ranks(
     store: Store, world: int, works: dict[int, Any] | None = None, steps: dict[int, int] | None = None
 ) -> list[BaseException | None]:
-    """What save raised on each rank."""
+    """Returns what save raised on each rank."""
     notes = Notes()
     raised: list[BaseException | None] = [None] * world
 
@@ -174,7 +175,8 @@ def test_a_step_that_fails_on_one_rank_fails_on_all(call: str) -> None:
 
 @pytest.mark.parametrize("call", ["upload1-1", "upload1-2"])
 def test_a_claim_explains_a_failed_upload(call: str) -> None:
-    """A successor has swept what was being written: all ranks are told of it, but the one that saw a folder disappear."""
+    """A successor has swept what was being written: all ranks report that, except the one that saw a folder
+    disappear."""
     store = Store(
         {
             call: millrace.NotFoundError("the folder is gone"),
@@ -242,7 +244,7 @@ def test_messages_do_not_pile_up() -> None:
 def on_two_ranks(
     uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, patience: float = 120.0
 ) -> list[BaseException | None]:
-    """What it raised on each of two ranks, which are threads."""
+    """Returns what the call raised on each of two ranks, which are threads."""
     notes = Notes()
     raised: list[BaseException | None] = [None] * 2
 

@@ -1,4 +1,5 @@
-"""Checkpoints that all ranks save: each writes its part, any world loads them, and whatever fails on a rank leaves what there was."""
+"""Tests checkpoints that all ranks save: each writes its part, any world loads them, and whatever fails on a rank
+leaves what there was."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from thoroughness import ALL, repeats
 
 
 def test_each_rank_writes_its_share() -> None:
-    """Of what all have: about equally many bytes, each once, large tensors split by rows."""
+    """If all ranks have a state, each writes about equally many bytes of it. Each byte is written once, and large
+    tensors are split by rows."""
     torch.manual_seed(1)
     state = {
         "model": {
@@ -125,7 +127,7 @@ def uri_of(place: str, name: str, tmp_path: pathlib.Path, bucket: str) -> str:
     return str(tmp_path / "run") if place == "folder" else f"{bucket}/{name}"
 
 
-# Where, the world that saves, and that which loads.
+# The parameters are the place, the world that saves, and the one that loads.
 WORLDS = [
     ("folder", 2, 4),
     ("s3", 4, 1),
@@ -231,7 +233,7 @@ def digest(model):
 def test_fully_sharded_training_goes_on_in_another_world(
     bucket: str, tmp_path: pathlib.Path, saved: int, loaded: int
 ) -> None:
-    """By both ways of saving. Each rank reads at most 1.05 times what it needs."""
+    """It continues by both ways of saving. Each rank reads at most 1.05 times what it needs."""
     uri = f"{bucket}/sharded-{saved}-{loaded}"
     save = """
     model, optimizer = made(1)
@@ -365,6 +367,6 @@ def test_ranks_killed_at_any_moment(place: str, tmp_path: pathlib.Path) -> None:
             text=True,
         )
     names = [json.loads(line)["key"].rsplit("/", 1)[-1] for line in listed.stdout.splitlines()]
-    # What killed ranks have left is gone: one job's checkpoint is there, and the last one.
+    # Nothing is left of killed ranks: one job's checkpoint is there, and the last one.
     assert sorted(name for name in names if name.startswith("MANIFEST")) == ["MANIFEST.json"] * 2
     assert len(names) <= 1 + 2 * 16, names

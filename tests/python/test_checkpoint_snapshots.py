@@ -1,4 +1,5 @@
-"""The copy that `save(asynchronous=True)` makes: nothing writes to it before it is saved, and it is pinned for tensors of a GPU. Loading onto a device."""
+"""Tests the copy that `save(asynchronous=True)` makes: nothing writes to it before it is saved, and it is pinned for
+tensors of a GPU. Also tests loading onto a device."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ CUDA = torch.device("cuda:0")
 
 
 class Late(_tensors.Deferred):
-    """A tensor of a GPU, as far as may be told from outside: its bytes come when somebody waits for the device."""
+    """Looks like a tensor of a GPU, as far as can be seen from outside: its bytes come when somebody waits for the
+    device."""
 
     copying: list[tuple[Late, Any]] = []
 
@@ -153,7 +155,7 @@ def slow(folder: str, monkeypatch: pytest.MonkeyPatch) -> tuple[millrace.Checkpo
 
 
 def test_an_interrupted_wait_does_not_let_go_of_the_copy(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by Ctrl-C, after which a program saves once more."""
+    """The wait is interrupted as by Ctrl-C, after which a program saves once more."""
     ckpt, core = slow(folder, monkeypatch)
     ckpt.save(1, {"w": torch.full((1000,), 1.0)}, asynchronous=True)
     assert ckpt._background is not None
@@ -231,7 +233,7 @@ def test_saves_of_two_threads_do_not_share_the_copy(folder: str) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_signal_may_save_in_the_midst_of_a_save(folder: str, asynchronous: bool) -> None:
-    """As a program does that is asked to end."""
+    """A program that is asked to end saves so."""
     ckpt = millrace.Checkpoints(folder)
 
     class Signalled(Snapshot):
@@ -375,7 +377,7 @@ def test_a_save_whose_thread_does_not_start_is_not_made(folder: str, monkeypatch
 
 @pytest.mark.parametrize("within", [False, True], ids=["map_location", "into"])
 def test_a_device_gets_parts_of_bounded_size(folder: str, within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors of the host, which are treated as if nothing could be read straight to them."""
+    """Tensors of the host are treated as if nothing could be read straight to them."""
     state = {
         "model": {
             "large": torch.randn(500, 7),

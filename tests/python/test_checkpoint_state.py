@@ -1,4 +1,5 @@
-"""How a state becomes the files of a checkpoint, and comes back as it was: plain data, tensors, what is refused. Without a store."""
+"""Tests how a state becomes the files of a checkpoint, and comes back as it was: plain data, tensors, what is refused.
+There is no store."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ repeatable = hypothesis.settings(
 
 
 def written(piece: Any) -> Any:
-    """What a piece of a file is, in parts that have nothing to do with its elements if it is copied out."""
+    """Returns the bytes of a piece of a file. A piece that is copied out is copied in parts that have nothing to do
+    with its elements."""
     if isinstance(piece, np.ndarray):
         return piece
     data = np.empty(piece.size, np.uint8)
@@ -40,7 +42,7 @@ def written(piece: Any) -> Any:
 
 
 class Files:
-    """A checkpoint in memory."""
+    """Is a checkpoint in memory."""
 
     def __init__(self, shards: _state.Shards) -> None:
         self.shards = [(name, sum(piece.size for piece in pieces)) for name, pieces in shards]
@@ -58,7 +60,7 @@ def restored(shards: _state.Shards, **options: Any) -> Any:
 
 
 def round_trip(state: Any) -> Any:
-    """Through the files, without a store."""
+    """Returns what comes back through the files, without a store."""
     return restored(_state.encode(state, allow_pickle=False))
 
 
@@ -233,7 +235,7 @@ class Watched:
 
 
 def test_no_setter_of_a_class_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the program that loads has made the field a property."""
+    """This also holds if the program that loads has made the field a property."""
     shards = _state.encode({"a": Watched(0.5)}, allow_pickle=False)
     called: list[Any] = []
     watched = property(lambda self: 0.0, lambda self, value: called.append(value))
@@ -379,7 +381,7 @@ def test_a_state_that_contains_itself_is_refused() -> None:
 
 
 def test_an_empty_tensor_of_no_rank() -> None:
-    """Of an empty DTensor no rank writes anything."""
+    """No rank writes anything of an empty DTensor."""
     encoded = _state.Encoded(
         {"w": torch.empty(0, 3), "a": np.empty((2, 0), np.int16), "x": torch.ones(2)}, allow_pickle=False
     )
@@ -398,7 +400,7 @@ def test_an_empty_tensor_of_no_rank() -> None:
 @hypothesis.given(st.data())
 @repeatable
 def test_strips_of_boxes(data: st.DataObject) -> None:
-    """Where the bytes of a region lie, against numpy."""
+    """Compares with numpy where the bytes of a region are."""
     shape = tuple(data.draw(st.lists(st.integers(1, 4), max_size=4)))
     begin = tuple(data.draw(st.integers(0, side - 1)) for side in shape)
     box = Box(begin, tuple(data.draw(st.integers(1, side - first)) for side, first in zip(shape, begin)))

@@ -1,4 +1,5 @@
-"""`millrace.Checkpoints`: what is saved comes back as it was, any tool reads the tensors, and nothing is unpickled unasked."""
+"""Tests `millrace.Checkpoints`: what is saved comes back as it was, any tool reads the tensors, and nothing is
+unpickled unasked."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from support import binary, check_script, same
 
 
 def test_a_training_goes_on(uri: str) -> None:
-    """Model, optimizer, schedule and loader: the second half of a training is the same after a load."""
+    """A training has model, optimizer, schedule and loader: the second half of a training is the same after a load."""
 
     def start() -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
         torch.manual_seed(3)
@@ -61,7 +62,7 @@ def test_a_training_goes_on(uri: str) -> None:
 
 
 def test_a_bucket_that_does_not_exist_is_an_error(bucket: str) -> None:
-    """Not a place where nothing was saved yet, from which a training would begin."""
+    """It is not a place where nothing was saved yet, from which a training would begin."""
     assert millrace.Checkpoints(f"{bucket}/nothing-is-there").latest() is None
     ckpt = millrace.Checkpoints("s3://nobucket/run-7")
     for ask in (ckpt.latest, ckpt.steps, ckpt.load, ckpt.claim, lambda: ckpt.save(1, {})):
@@ -271,7 +272,7 @@ def test_code_is_kept_beside(tmp_path: pathlib.Path) -> None:
         and "+# yyy" in code["diff"]
         and "hidden key" not in code["diff"]
     )
-    # Where there is no repository there is no commit.
+    # If there is no repository, there is no commit.
     script = "import sys, millrace\nmillrace.Checkpoints(sys.argv[1], code=True).save(1, {'x': 1})\n"
     check_script(script, str(tmp_path / "other"), GIT_DIR=str(tmp_path / "none"))
     (file,) = (tmp_path / "other").glob("*/*/code.json")  # type: ignore[assignment]
@@ -280,7 +281,7 @@ def test_code_is_kept_beside(tmp_path: pathlib.Path) -> None:
 
 
 class Odd:
-    """No plain data."""
+    """Is no plain data."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Odd)
@@ -403,7 +404,8 @@ def test_a_claim_that_fails_is_made_by_the_next_call(folder: str, monkeypatch: p
 
 
 class Meanwhile:
-    """A core, or a checkpoint that it has found, of which each read comes after something that another process does, once."""
+    """Is a core, or a checkpoint that it has found, of which each read comes after something that another process does,
+    once."""
 
     def __init__(self, below: Any, acts: list[Any]) -> None:
         self._below = below
@@ -444,7 +446,7 @@ def test_what_a_training_removes_meanwhile_is_loaded_from_its_successor(uri: str
 
 
 def test_without_torch(folder: str) -> None:
-    """What torch has saved comes back as arrays; bfloat16, which numpy lacks, is refused."""
+    """A state that torch has saved comes back as arrays; bfloat16, which numpy lacks, is refused."""
     millrace.Checkpoints(folder).save(1, {"model": {"w": torch.arange(4.0)}, "dtype": torch.float32})
     millrace.Checkpoints(folder).save(2, {"model": {"w": torch.arange(4.0).bfloat16()}})
     script = """
@@ -465,7 +467,7 @@ ckpt.save(3, state)
 
 
 def test_damage_is_found(place: tuple[str, pathlib.Path]) -> None:
-    """One bit of any file of a checkpoint: nothing wrong is ever returned, and `verify` says so."""
+    """One bit of any file of a checkpoint is damaged: nothing wrong is ever returned, and `verify` says so."""
     uri, folder = place
     ckpt = millrace.Checkpoints(uri)
     ckpt.save(1, {"model": {"w": np.arange(1000)}, "step": 1})

@@ -1,4 +1,4 @@
-"""The classes of one data set numbered as those of another."""
+"""Tests classes of one data set that are numbered as those of another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support import CLASSES, Samples
 
 @pytest.fixture
 def valid(raw: Samples, tmp_path: pathlib.Path) -> pathlib.Path:
-    """The samples without those of the first class."""
+    """Returns the samples without those of the first class."""
     folder = tmp_path / "valid"
     shutil.copytree(raw.uri, folder, ignore=shutil.ignore_patterns(".millrace", CLASSES[0]))
     return folder
@@ -90,7 +90,7 @@ def test_mixes_number_classes_as_their_parts_do(raw: Samples, valid: pathlib.Pat
 
 
 def test_workers_number_classes_so_too(valid: pathlib.Path, workers: Any) -> None:
-    """One data set in two orders by one worker."""
+    """One worker serves one data set in two orders."""
     address = workers().address
     for order in (CLASSES, ["eel", "dog"]):
         dataset = millrace.Dataset(valid, classes=order)

@@ -1,4 +1,4 @@
-"""Data sets of several stores in one process: each with endpoint, profile and region of its own."""
+"""Tests data sets of several stores in one process: each with endpoint, profile and region of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The annotations of COCO as labels of a folder of images."""
+"""Tests the annotations of COCO as labels of a folder of images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support import make_pixels, png
 
 
 def write(folder: pathlib.Path, images: int = 9) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
-    """COCO's file, and the annotations of each key."""
+    """Writes COCO's file, and the annotations of each key."""
     (folder / "val2017").mkdir(parents=True)
     coco: dict[str, Any] = {
         "info": {"description": "x"},
@@ -79,7 +79,7 @@ def test_boxes_and_labels_of_instances(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_list_of_images_is_a_data_set_by_itself(tmp_path: pathlib.Path) -> None:
-    """As exporters write it: beside the images."""
+    """Exporters write it so: beside the images."""
     coco, expected = write(tmp_path)
     (tmp_path / "val2017/_annotations.coco.json").write_text(json.dumps(coco, indent=1))
     dataset = millrace.Dataset(tmp_path / "val2017/_annotations.coco.json")
@@ -107,7 +107,7 @@ def test_an_empty_caption(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_empty_caption_beside_a_box(tmp_path: pathlib.Path) -> None:
-    """As tools write it that give each annotation all members: the boxes count."""
+    """Tools that give each annotation all members write it so: the boxes count."""
     coco, expected = write(tmp_path, 4)
     coco["annotations"][0]["caption"] = ""
     (tmp_path / "instances.json").write_text(json.dumps(coco))
@@ -116,7 +116,7 @@ def test_an_empty_caption_beside_a_box(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_list_of_test_images_has_no_annotations(tmp_path: pathlib.Path) -> None:
-    """As image_info_test2017.json."""
+    """image_info_test2017.json is such a list."""
     coco, _ = write(tmp_path, 3)
     del coco["annotations"]
     (tmp_path / "image_info.json").write_text(json.dumps(coco))

@@ -1,4 +1,4 @@
-"""millrace.pack(), index(), inspect() and sync(): the commands as functions."""
+"""Tests millrace.pack(), index(), inspect() and sync(), the commands as functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""device= of a Loader: what arrives there, and what becomes of positions and errors."""
+"""Tests device= of a Loader: what arrives there, and what becomes of positions and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support import HEIGHT, MEAN, NORMALISED, STD, WIDTH, Samples, check_equal, 
 
 
 def here() -> TorchDevice:
-    """A device to which batches are sent as to any other, and which is the CPU."""
+    """Returns a device to which batches are sent as to any other, and which is the CPU."""
     return TorchDevice(torch.device("cpu"))
 
 
@@ -301,7 +301,7 @@ def test_looking_ahead(tar: Samples, cuda: FakeCuda) -> None:
 
 
 class FakeXla:
-    """torch_xla and its core.xla_model."""
+    """Stands for torch_xla and its core.xla_model."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> None:
         self.steps: list[tuple[str, threading.Thread]] = []
@@ -345,7 +345,7 @@ def test_xla(tar: Samples, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> 
 
 
 def test_padding_is_finite_in_compiled_programs(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels that are floats have no NaN: one that is multiplied by a weight of zero stays one."""
+    """Labels that are floats have no NaN, since one that is multiplied by a weight of zero stays one."""
     FakeXla(monkeypatch, with_sync=True)
     options: dict[str, Any] = {"label": millrace.Label("json", "float", path="meta.label")}
     with loader_of(tar, device="xla", **options) as loader:
@@ -446,7 +446,7 @@ def test_what_batch_transform_makes_moves_at_any_depth(tar: Samples) -> None:
 
 
 def test_tensorflow_takes_batches_from_the_host(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without TensorFlow, of which no more is needed here than names; tests/frameworks has the rest."""
+    """TensorFlow is not there, since no more than its names is needed here; tests/frameworks has the rest."""
     for name in ("tensorflow", "keras", "keras.callbacks"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     sys.modules["keras.callbacks"].Callback = object  # type: ignore[attr-defined]

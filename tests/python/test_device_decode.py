@@ -1,4 +1,5 @@
-"""decode="device" of a Loader: the crops, flips, order and labels of the host, whichever decoder has made the pixels.
+"""Tests decode="device" of a Loader: the crops, flips, order and labels of the host, whichever decoder has made the
+pixels.
 
 There is no GPU here: Pillow stands for nvJPEG behind the functions of torchvision that are called, and the CPU for the device.
 """
@@ -24,7 +25,7 @@ COUNT = 21
 
 
 def picture(number: int) -> Image.Image:
-    """Smooth, so that a pixel says where it was; of sizes that differ."""
+    """Makes a smooth picture, so that a pixel says where it was; the sizes differ."""
     width, height = 90 + 7 * (number % 5), 70 + 5 * (number % 4)
     y, x = np.mgrid[0:height, 0:width]
     pixels = np.stack([x * 255 / width, y * 255 / height, 128 + 100 * np.sin((x + y) / 20 + number)], axis=-1)
@@ -33,7 +34,7 @@ def picture(number: int) -> Image.Image:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """JPEGs, colour and grey, and one PNG, in two classes."""
+    """Makes JPEGs, color and gray, and one PNG, in two classes."""
     folder = tmp_path_factory.mktemp("photos")
     for number in range(COUNT):
         image = picture(number)
@@ -55,7 +56,8 @@ def decoded(file: Any, colour: bool) -> torch.Tensor:
 
 @pytest.fixture
 def nvjpeg(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A torchvision whose decoders are Pillow's. What it is asked for in one call, in files."""
+    """Replaces torchvision by a module whose decoders are Pillow's. Returns for each call how many files it was asked
+    for."""
     calls: list[int] = []
 
     def decode_jpeg(files: Sequence[Any], mode: str, device: Any) -> list[torch.Tensor]:
@@ -74,7 +76,7 @@ def nvjpeg(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def loaders(uri: str, **options: Any) -> tuple[millrace.Loader, millrace.Loader]:
-    """One that decodes on the host, and one that does not."""
+    """Makes a loader that decodes on the host, and one that does not."""
     usual: dict[str, Any] = {
         "batch_size": 8,
         "size": (32, 40),
@@ -90,7 +92,7 @@ def loaders(uri: str, **options: Any) -> tuple[millrace.Loader, millrace.Loader]
 
 
 def check_alike(host: Any, device: Any, image: str, unit: float) -> None:
-    """`unit`: a step of u8 pixels."""
+    """`unit` is a step of u8 pixels."""
     assert device.keys() == host.keys()
     for name, value in host.items():
         if isinstance(value, torch.Tensor):

@@ -1,4 +1,5 @@
-"""device= of a Loader: slots are pinned once, and used again and freed only when the copies from them have ended."""
+"""Tests device= of a Loader: slots are pinned once, and used again and freed only when the copies from them have
+ended."""
 
 from __future__ import annotations
 

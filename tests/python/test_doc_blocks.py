@@ -1,4 +1,5 @@
-"""Blocks of Python in README.md and the pages: each shows its imports, and those of most pages run, in their order.
+"""Tests blocks of Python in README.md and the pages: each shows its imports, and those of most pages run, in their
+order.
 
 Programs that others test: README and the pages for new users (test_readme.py), docs/coming-from.md
 (test_coming_from.py), docs/launchers.md (test_launchers.py), docs/frameworks.md (tests/frameworks/page.py). Not run:
@@ -34,7 +35,7 @@ def blocks(page: Path) -> list[str]:
 
 
 def free_names(code: str) -> tuple[set[str], set[str]]:
-    """The names that a program uses and does not bind; those that it binds, but not by imports."""
+    """Returns the names that a program uses and does not bind, and those that it binds, but not by imports."""
     used: set[str] = set()
     module = symtable.symtable(code, "block", "exec")
 
@@ -52,7 +53,8 @@ def free_names(code: str) -> tuple[set[str], set[str]]:
 
 
 def lacking(page: Path) -> list[tuple[int, set[str]]]:
-    """By the number of the block, names that neither it nor the reader has; an earlier block of the page may bind them."""
+    """Returns, by the number of the block, names that neither it nor the reader has; an earlier block of the page may
+    bind them."""
     earlier: set[str] = set()
     found = []
     for number, code in enumerate(blocks(page)):

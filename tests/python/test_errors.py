@@ -1,4 +1,4 @@
-"""The border between absl::Status and exceptions, and what users see of it."""
+"""Tests the border between absl::Status and exceptions, and what users see of it."""
 
 from __future__ import annotations
 

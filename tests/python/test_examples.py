@@ -1,4 +1,4 @@
-"""examples/: each runs on a little data, and does what it is there to show."""
+"""Tests examples/: each runs on a little data, and does what it is there to show."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def photo(seed: int, size: int = 40) -> bytes:
 
 
 def kill_all(argument: str) -> None:
-    """All processes with that argument: torchrun gives each rank a session of its own."""
+    """Kills all processes with that argument: torchrun gives each rank a session of its own."""
     for entry in pathlib.Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and argument in (entry / "cmdline").read_text().split("\0"):
@@ -86,7 +86,7 @@ def test_classify_on_two_ranks_goes_on_where_it_was(photos: pathlib.Path, tmp_pa
 
 
 def coloured(folder: pathlib.Path, count: int) -> pathlib.Path:
-    """Red and blue images, which a small model tells apart after some steps."""
+    """Makes red and blue images, which a small model distinguishes after some steps."""
     for number in range(count):
         pixels = np.random.default_rng(number).integers(0, 100, (20, 20, 3), dtype=np.uint8)
         pixels[..., 2 * (number % 2)] += 150

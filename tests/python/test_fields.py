@@ -1,4 +1,4 @@
-"""fields=: what batches hold, against what Pillow, NumPy and json read of the same bytes."""
+"""Tests fields=: what batches hold, against what Pillow, NumPy and json read of the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PALETTE = [value for color in range(256) for value in (color * 37 % 256, color *
 
 
 def index_map(number: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
-    """Classes 0 to 20, in blocks, with 255 at their borders, as in PASCAL VOC."""
+    """Makes a map of classes 0 to 20, in blocks, with 255 at their borders, as in PASCAL VOC."""
     rows, columns = np.mgrid[0:height, 0:width]
     classes = ((rows // 8) * 3 + columns // 9 + number) % 21
     return np.where((rows % 8 == 0) | (columns % 9 == 0), 255, classes).astype(np.uint8)
@@ -42,7 +42,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def picture(number: int) -> np.ndarray:
-    """Its red channel is its map: where both are cropped alike, they stay equal."""
+    """Makes a picture whose red channel is its map: if both are cropped alike, they stay equal."""
     pixels = np.random.default_rng(number).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
     pixels[..., 0] = index_map(number)
     return pixels
@@ -161,7 +161,8 @@ def test_a_mask_follows_crop_and_flip(data: str, seed: int) -> None:
     for batch in load(data, fields, augment=True, size=20, seed=seed):
         for row, key in enumerate(keys_of(batch)):
             np.testing.assert_array_equal(batch["image"][row, ..., 0], batch["mask"][row])
-            # Of half the size, and the output, too: pixel (y, x) shows what lies at (2y + 1, 2x + 1), or a pixel beside it.
+            # The depth is of half the size, and so is its output: pixel (y, x) shows what is at (2y + 1, 2x + 1), or a
+            # pixel beside it.
             assert batch["depth"].shape[1:] == (10, 10, 1)
             whole = set(np.unique(index_map(int(key))[::2, ::2]))
             assert set(np.unique(batch["depth"][row])) <= whole
@@ -223,7 +224,7 @@ def test_a_mask_of_another_shape_is_damage(tmp_path: pathlib.Path) -> None:
 
 
 def test_objects_of_one_sample(tmp_path: pathlib.Path) -> None:
-    """Image, mask, JSON and text of a sample as files of one folder."""
+    """Image, mask, JSON and text of a sample are files of one folder."""
     for number in range(5):
         (tmp_path / f"{number:03}.png").write_bytes(png(picture(number)))
         (tmp_path / f"{number:03}.mask.png").write_bytes(palette_png(index_map(number)))
@@ -384,7 +385,7 @@ def test_fields_of_a_wrong_type(data: str) -> None:
 
 
 def boxes_of(number: int) -> np.ndarray:
-    """Left, top, right, bottom of some boxes within the picture, and of one outside of it."""
+    """Returns left, top, right, bottom of some boxes within the picture, and of one outside of it."""
     rng = np.random.default_rng(number)
     corners = rng.uniform(0, [WIDTH - 12, HEIGHT - 12], (number % 6, 2))
     return np.concatenate(
@@ -393,7 +394,7 @@ def boxes_of(number: int) -> np.ndarray:
 
 
 def painted(boxes: np.ndarray) -> np.ndarray:
-    """A map, eight times as large, of the pixels within boxes: 1, 2 and so on."""
+    """Makes a map, eight times as large, of the pixels within boxes: 1, 2 and so on."""
     image = np.zeros((HEIGHT * 8, WIDTH * 8), np.uint8)
     for i, (left, top, right, bottom) in enumerate(boxes * 8):
         image[round(top) : round(bottom), round(left) : round(right)] = i + 1
@@ -402,7 +403,7 @@ def painted(boxes: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def boxed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Pictures, the boxes of each in all forms, and a map of the first one."""
+    """Makes pictures, the boxes of each in all forms, and a map of the first one."""
     samples = []
     for number in range(24):
         boxes = boxes_of(number)
@@ -443,7 +444,8 @@ def test_boxes_without_a_crop_stay(boxed: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_boxes_follow_crop_flip_and_size(boxed: str, seed: int) -> None:
-    """Against a map of the first box, which is cropped as the image is: the pixels whose centres lie within."""
+    """The boxes are compared with a map of the first box, which is cropped as the image is: the pixels whose centers
+    are within it."""
     seen = 0
     for batch in load(boxed, BOXES, augment=True, size=(64, 48), seed=seed, epochs=2):
         for row in np.flatnonzero(batch["valid"]):

@@ -1,4 +1,5 @@
-"""Fields of data that webdataset and mosaicml-streaming have written equal what these read themselves: all of them, through read() and a Loader."""
+"""Tests that fields of data that webdataset and mosaicml-streaming have written equal what these read themselves: all
+of them, through read() and a Loader."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _TYPES = [np.uint8, np.int16, np.float16, np.float32, np.float64, np.int64]
 
 
 def picture(number: int) -> Image.Image:
-    """Smooth, as JPEGs are."""
+    """Makes a smooth picture, as JPEGs are."""
     rows, columns = np.mgrid[0:HEIGHT, 0:WIDTH]
     channels = [rows * 5 + number, columns * 4, (rows + columns) * 2 + 3 * number]
     return Image.fromarray(np.stack(channels, axis=-1).astype(np.uint8) // 2)
@@ -56,7 +57,7 @@ def same(mine: Any, theirs: Any) -> None:
 
 
 def rows_of(uri: str, fields: dict[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
-    """What a Loader makes of each sample, by key; in batches that fill and ones that do not, shuffled."""
+    """Returns what a Loader makes of each sample, by key; in batches that fill and ones that do not, shuffled."""
     usual: dict[str, Any] = {"batch_size": 7, "size": (HEIGHT, WIDTH), "epochs": 1, "output": "numpy", "seed": 4}
     rows = {}
     for batch in millrace.Loader(uri, fields=fields, **{**usual, **options}):
@@ -74,7 +75,7 @@ def stacked(one: Any, theirs: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def pax(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Shards of webdataset's ShardWriter, whose members have PAX headers, and what its reader makes of them."""
+    """Makes shards of webdataset's ShardWriter, whose members have PAX headers, and what its reader makes of them."""
     webdataset = pytest.importorskip("webdataset")
     folder = tmp_path_factory.mktemp("pax")
     with webdataset.ShardWriter(str(folder / "train-%03d.tar"), maxcount=25, verbose=0) as writer:
@@ -160,7 +161,7 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def mds(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
-    """Shards of mosaicml-streaming's MDSWriter, and what its MDSReader makes of them, in their order."""
+    """Makes shards of mosaicml-streaming's MDSWriter, and what its MDSReader makes of them, in their order."""
     writer_class, reader_class = mosaic.load()
     folder = tmp_path_factory.mktemp("mds") / "train"
     with writer_class(out=str(folder), columns=COLUMNS, size_limit=1 << 16) as writer:

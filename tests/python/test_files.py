@@ -1,4 +1,4 @@
-"""millrace.open: objects as Python files."""
+"""Tests millrace.open, which opens objects as Python files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAYLOAD = np.random.default_rng(1).integers(0, 256, 5_000_003, dtype=np.uint8).t
 
 @pytest.fixture(params=["folder", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str) -> str:
-    """Where objects of a test go."""
+    """Returns where objects of a test go."""
     return str(tmp_path) if request.param == "folder" else f"{bucket}/{request.node.name}"
 
 

@@ -1,4 +1,4 @@
-"""Stores as an fsspec file system: fsspec's own tests of file systems, and what takes one."""
+"""Tests stores as an fsspec file system, by fsspec's own tests of file systems, and by what takes one."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_entry_point_names_the_class() -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "uri", "relative", "link", "below a link"])
 def test_folders_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Names are those below the root, whatever the root is called: rm removes just what it is told."""
+    """Names are those below the root, whatever the root is called: rm removes just what its caller names."""
     real = tmp_path / "disk-with-a-long-name" / "sets"
     for name in ("run-old/LATEST", "run-old/a/b", "LATEST", "keep"):
         (real / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""The fsspec file system under a loop, and under the libraries that take one; those that are not installed are left out."""
+"""Tests the fsspec file system under a loop, and under the libraries that take one; those that are not installed are
+left out."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def test_ctrl_c_does_not_wait_for_the_store(tmp_path: pathlib.Path, way: str) ->
     (tmp_path / "b").mkdir()
     for name in ("one", "two"):
         (tmp_path / "b" / name).write_bytes(b"data")
-    # Once a thread has asked for the bodies, which never come. Python's own threads would have to end before the program does.
+    # Ctrl-C comes once a thread has asked for the bodies, which never come. Python's own threads would have to end
+    # before the program does.
     script = f"""
 import asyncio, os, signal, threading
 from millrace import _core

@@ -1,4 +1,4 @@
-"""Dataset(join=): files of one name in folders beside each other are one sample."""
+"""Tests Dataset(join=): files of one name in folders beside each other are one sample."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def palette(numbers: np.ndarray) -> bytes:
 
 
 def write(folder: pathlib.Path, masks: int = 12, images: int = 30) -> dict[str, np.ndarray]:
-    """As VOC has it: more images than masks."""
+    """Writes a folder as VOC has it: more images than masks."""
     for name in ("JPEGImages", "SegmentationClass", "Annotations"):
         (folder / name).mkdir(parents=True)
     found = {}
@@ -148,7 +148,8 @@ def test_index_and_the_command_take_several_columns_of_paths(tmp_path: pathlib.P
     assert millrace.inspect(path)["samples"] == 12
     fed = subprocess.run([binary(), "feed", path, "--image-field", "image", "--json"], capture_output=True, text=True)
     assert fed.returncode == 0 and json.loads(fed.stdout)["samples"] == 12, fed.stderr
-    # As text, as the command takes it; and the order of the columns says which one names the samples.
+    # The columns are given as text, as the command takes it; and the order of the columns says which one names the
+    # samples.
     assert millrace.index(path, full=True, path_column="image=photo,mask=annotation")["samples"] == 12
     millrace.index(path, full=True, path_column=dict(reversed(PATHS.items())))
     assert millrace.Dataset(path).keys() == [f"SegmentationClass/{key}" for key in sorted(masks)]

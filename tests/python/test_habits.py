@@ -1,4 +1,5 @@
-"""What people do with a data set or loader because other libraries let them: look at samples, print reports, write what torch calls things."""
+"""Tests what people do with a data set or loader because other libraries let them: look at samples, print reports,
+write what torch calls things."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_epochs_are_chosen(tar: Samples) -> None:
     assert keys(loader) == epochs[2]
     loader.reset()
     assert keys(loader) == epochs[0]
-    # As samplers of torch are told before each loop, which changes nothing.
+    # Callers set the epoch before each loop, as for samplers of torch, which changes nothing.
     loader.set_epoch(1)
     assert loader.report()["samples"] == 50
     with pytest.raises(millrace.InvalidArgumentError, match="epoch is -1"):
@@ -403,7 +404,7 @@ def test_notebooks_show_contact_sheets(raw: Samples, tar: Samples, tmp_path: pat
     assert len(check_html(millrace.Dataset(raw.uri)._repr_html_())) == 12
     page = millrace.Dataset(tar.uri)[:3]._repr_html_()
     assert len(check_html(page)) == 3 and "3 of 50 samples, fields cls, json, png, txt" in page and len(page) < 300_000
-    # Whatever a batch holds: names and texts are text, and what is no image is told by its shape.
+    # A page shows whatever a batch holds: names and texts are text, and what is no image is recognized by its shape.
     strange = {
         "key": ["<b>&\"'"],
         "caption": ["<script>alert(1)</script>" * 9],

@@ -1,4 +1,5 @@
-"""Images of float16 and bfloat16: the float32 images of the same Loader, as torch's ``Tensor.to`` rounds them, bit for bit."""
+"""Tests images of float16 and bfloat16: the float32 images of the same Loader, as torch's ``Tensor.to`` rounds them,
+bit for bit."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ HALVES = [torch.float16, torch.bfloat16]
 
 
 def pair_of(samples: Samples, dtype: Any, image: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
-    """A Loader of float32, and that of ``dtype``."""
+    """Returns a Loader of float32, and that of ``dtype``."""
     return tuple(
         loader_of(samples, **{"image": millrace.Image(dtype=kind, **(image or {})), **options})
         for kind in (torch.float32, dtype)
@@ -49,7 +50,7 @@ def check_rounded(loaders: tuple[Any, Any], dtype: torch.dtype, names: tuple[str
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Torch has several NaNs."""
+    """Returns whether the bits are the same: torch has several NaNs."""
     bits = [torch.where(half.isnan(), 0, half.contiguous().view(torch.int16)) for half in (one, other)]
     return torch.equal(*bits) and torch.equal(one.isnan(), other.isnan())
 

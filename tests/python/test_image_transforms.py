@@ -1,4 +1,4 @@
-"""millrace.transforms against Pillow and NumPy: pixels where nothing is drawn, distributions where something is."""
+"""Tests millrace.transforms against Pillow and NumPy: pixels if nothing is drawn, distributions if something is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(folder: pathlib.Path, samples: list[dict[str, bytes]]) -> str:
 
 
 def picture(number: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
-    """Smooth, with edges, in all colours."""
+    """Makes a smooth picture, with edges, in all colors."""
     rng = np.random.default_rng(number)
     y, x = np.mgrid[0:height, 0:width]
     pixels = np.stack(
@@ -60,7 +60,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def constant(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Many samples of one colour: what is drawn shows in the value."""
+    """Makes many samples of one color: what is drawn shows in the value."""
     one = png(np.full((16, 16, 3), 100, np.uint8))
     return write(tmp_path_factory.mktemp("constant"), [{"png": one} for _ in range(3000)])
 
@@ -72,7 +72,7 @@ def rows(
     more: dict[str, Any] | None = None,
     **options: Any,
 ) -> dict[int, Any]:
-    """The images of an epoch, or rows of several entries, by number."""
+    """Returns the images of an epoch, or rows of several entries, by number."""
     fields = {"image": millrace.Image("png", transforms=transforms, **(image or {})), **(more or {})}
     usual = {"batch_size": 50, "output": "numpy", "epochs": 1}
     found = {}
@@ -126,7 +126,7 @@ def test_evaluation_pipelines(data: str, name: str, mode: Any, size: int) -> Non
 @pytest.mark.parametrize("size", [30, 70])
 def test_nearest_takes_the_pixel_of_the_centre(data: str, size: int) -> None:
     def places(source: int, resized: int, cut: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which pixel each one is, and whether that is certain: the centre does not lie on a border."""
+        """Returns which pixel each one is, and whether that is certain: the center is not on a border."""
         at = (2 * (round((resized - cut) / 2.0) + np.arange(cut)) + 1) * source
         return at // (2 * resized), at % (2 * resized) != 0
 
@@ -231,7 +231,8 @@ def operations(
     mode: Any,
     fill: Any,
 ) -> dict[str, Any]:
-    """The 14 of RandAugment and TrivialAugment as torchvision applies them to PIL images, by names with signs."""
+    """Returns the 14 operations of RandAugment and TrivialAugment as torchvision applies them to PIL images, by names
+    with signs."""
     made: dict[str, Any] = {
         "Identity": lambda image: image,
         "Posterize": lambda image: ImageOps.posterize(image, bits),
@@ -255,7 +256,7 @@ GEOMETRIC = ("Shear", "Translate", "Rotate")
 
 
 def matching(got: dict[int, np.ndarray], candidates: dict[str, Any]) -> dict[int, str]:
-    """Which operation became of each picture: to the bit, but for single pixels that lie between two."""
+    """Finds which operation was applied to each picture: to the bit, except for single pixels that are between two."""
     found = {}
     for number, pixels in got.items():
         image = Image.fromarray(picture(number))

@@ -1,4 +1,4 @@
-"""Ranks that open shards without an index build it together."""
+"""Tests that ranks that open shards without an index build it together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataset(index=): where an index that has to be built is kept, or that none is built."""
+"""Tests Dataset(index=): where an index that has to be built is kept, or that no index is built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support import Samples
 
 @pytest.fixture
 def data(raw: Samples, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Without an index; the cache folder is empty."""
+    """Makes data without an index; the cache folder is empty."""
     shutil.copytree(raw.uri, tmp_path / "data", ignore=shutil.ignore_patterns(".millrace"))
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "data"

@@ -1,4 +1,4 @@
-"""`inspect --decode all` finds the samples that a Loader finds damaged, and no others."""
+"""Tests that `inspect --decode all` finds the samples that a Loader finds damaged, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pip install .` gives a working package and command."""
+"""Tests that `pip install .` gives a working package and command."""
 
 from __future__ import annotations
 

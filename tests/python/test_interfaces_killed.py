@@ -1,4 +1,5 @@
-"""Every interface under kills at any moment: each sample once an epoch, with the same bytes; the digest adds up; nothing stays behind."""
+"""Tests every interface under kills at any moment: each sample once an epoch, with the same bytes; the digest adds up;
+nothing stays behind."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def until(condition: Callable[[], bool], seconds: float = 300) -> None:
 
 
 class Job:
-    """Ranks of a training, and the processes that are of it."""
+    """Has the ranks of a training, and the processes that are of it."""
 
     def __init__(self, folder: pathlib.Path, interface: str, uri: str) -> None:
         self.folder, self.interface, self.uri = folder, interface, uri
@@ -84,7 +85,8 @@ class Job:
 
 
 def written(log: pathlib.Path) -> list[tuple[Any, list[tuple[int, str, int]]]]:
-    """What a rank had, batch by batch. What was being written when it was killed is not there."""
+    """Returns what a rank had, batch by batch. A record that was being written when the rank was killed is not
+    there."""
     data = log.read_bytes() if log.exists() else b""
     records, at = [], 0
     while len(data) >= at + 4 and len(data) >= at + 4 + (size := int.from_bytes(data[at : at + 4], "little")):
@@ -94,7 +96,7 @@ def written(log: pathlib.Path) -> list[tuple[Any, list[tuple[int, str, int]]]]:
 
 
 def kill_somewhen(started: list[tuple[Any, pathlib.Path]], chance: random.Random, seconds: float = 0.2) -> None:
-    """Once all of them have had a batch."""
+    """Kills them once all of them have had a batch."""
     until(lambda: all((log.exists() and log.stat().st_size) or rank.poll() is not None for rank, log in started))
     time.sleep(chance.uniform(0, seconds))
     for rank, _ in started:
@@ -113,7 +115,7 @@ def test_a_loader_goes_on_in_any_world(tmp_path: pathlib.Path, samples: Samples,
     came: Counter[tuple[int, str, int]] = Counter()
     digests, state, killed = [], None, 0
     for part in range(20 * kills):
-        # As thorough tests go, worlds as they come; else small ones, which start soon.
+        # Thorough tests take worlds as they come; the others take small ones, which start soon.
         world = chance.randint(1, 8) if thoroughness.ALL or part == 1 else chance.randint(1, 2)
         batch = chance.choice([1, 2, 5] if part < kills else [1, 4, 7, 16])  # so that the data last for all kills
         started = [job.start(rank, world, batch, state, step=0.01 if part < kills else 0) for rank in range(world)]
@@ -177,7 +179,8 @@ def test_a_data_loader_goes_on(tmp_path: pathlib.Path, samples: Samples, interfa
 
 @pytest.mark.slow
 def test_a_thousand_starts_and_kills_leave_nothing(tmp_path: pathlib.Path, samples: Samples) -> None:
-    """Of a Loader with transforms in processes, which has the most that could stay; several at a time, killed from their first moments on."""
+    """The job is a Loader with transforms in processes, since the most could stay of it. Several run at a time, killed
+    from their first moments on."""
     chance = random.Random(0)
     job = Job(tmp_path, "processes-fork", samples.uri)
     caches = [pathlib.Path(samples.uri), pathlib.Path(os.environ["MILLRACE_CACHE"])]
@@ -211,7 +214,7 @@ def test_a_thousand_starts_and_kills_leave_nothing(tmp_path: pathlib.Path, sampl
 @pytest.mark.slow
 @pytest.mark.parametrize("interface", LOADERS + SOME_DATA_LOADERS)
 def test_ctrl_c_ends_it(tmp_path: pathlib.Path, samples: Samples, interface: str) -> None:
-    """As thorough tests go, within a second: the best of three, as other programs may have the machine."""
+    """It ends within a second, as thorough tests go: the best of three, as other programs may have the machine."""
     job = Job(tmp_path, interface, samples.uri)
     seconds = []
     for _ in range(3 if thoroughness.ALL else 1):

@@ -1,4 +1,5 @@
-"""A job that is told to leave, again and again, each time in another step, reads every sample exactly once and loses no step."""
+"""A job that is asked to leave, again and again, each time in another step, reads every sample exactly once and loses
+no step."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from thoroughness import ALL, repeats
 
 EPOCHS = 30 if ALL else 4
 
-# Writes down the samples of each step once the step counts: its position is in a checkpoint, or the job is done.
+# The program writes down the samples of each step once the step counts: its position is in a checkpoint, or the job is
+# done.
 TRAIN = """
 import json, sys
 import millrace

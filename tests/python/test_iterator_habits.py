@@ -1,4 +1,4 @@
-"""Loops over a Loader as torch's DataLoader has them: epochs, looks at a batch, breaks, states of iterators."""
+"""Tests loops over a Loader as torch's DataLoader has them: epochs, looks at a batch, breaks, states of iterators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def same(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(params=["native", "transform", "threads"], ids=str)
 def make(request: pytest.FixtureRequest, tar: Samples) -> Callable[..., millrace.Loader]:
-    """Loaders whose batches come from C++, and those whose batches go through Python's threads."""
+    """Makes loaders whose batches come from C++, and those whose batches go through Python's threads."""
     ways: dict[str, dict[str, Any]] = {
         "native": {},
         "transform": {"transform": millrace.Map(same, threads=2)},

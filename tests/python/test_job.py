@@ -1,4 +1,5 @@
-"""What a program and `millrace run` tell each other: notices and heartbeats (tests/cli/test_run_notices.py has both ends)."""
+"""Tests what a program and `millrace run` report to each other: notices and heartbeats (tests/cli/test_run_notices.py
+has both ends)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def test_a_heartbeat_tells_the_step(monkeypatch: pytest.MonkeyPatch, tmp_path: p
     assert abs(beat.stat().st_mtime - time.time()) < 60
     millrace.heartbeat()
     assert beat.read_text().split()[1].endswith("12")
-    # Another process of the attempt, such as one that torchrun has started again.
+    # This is another process of the attempt, such as one that torchrun has started again.
     other = "import millrace; millrace.heartbeat(9)"
     subprocess.run([sys.executable, "-c", other], check=True)
     assert [int(word) for word in beat.read_text().split()] == [7, 9]

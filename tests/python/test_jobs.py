@@ -1,4 +1,5 @@
-"""examples/jobs: each does its job on a little data, in at most 40 lines of code. Those of frameworks run in tests/frameworks."""
+"""Tests examples/jobs: each does its job on a little data, in at most 40 lines of code. Those of frameworks run in
+tests/frameworks."""
 
 from __future__ import annotations
 

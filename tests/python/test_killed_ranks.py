@@ -1,4 +1,4 @@
-"""Ranks that are killed at any moment, and a job that goes on with another number of them."""
+"""Tests ranks that are killed at any moment, and a job that continues with another number of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from token_corpus import write_corpus
 ROWS = 3000
 EPOCHS = 3
 
-# What a rank of a job does: takes a batch, trains, and writes down what it had and where it is.
+# A rank of a job takes a batch, trains, and writes down what it had and where it is.
 TRAINER = """
 import json, sys, time, millrace
 uri, rank, world, batch, shuffle, state, log, most = sys.argv[1:]
@@ -37,15 +37,16 @@ with open(log, "w", buffering=1) as out:
 
 
 def written(log: pathlib.Path) -> list[tuple[dict[str, Any], list[int]]]:
-    """What a rank had, batch by batch. What was being written when it was killed is not there."""
+    """Returns what a rank had, batch by batch. A line that was being written when the rank was killed is not there."""
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
     return [tuple(json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global", "window"])
 def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle: str) -> None:
-    """All ranks are killed at once, wherever each of them is; the job goes on, with other ranks and batches, from the last batch that all of
-    them had. What some had beyond it comes again, as steps of a training do that were made after its checkpoint."""
+    """All ranks are killed at once, wherever each of them is. The job continues, with other ranks and batches, from the
+    last batch that all of them had. Batches that some had beyond it come again, as steps of a training do that were
+    made after its checkpoint."""
     corpus = write_corpus(tmp_path / "corpus", [16] * ROWS)
     random_state = random.Random(shuffle)
     state: dict[str, Any] | None = None
@@ -71,7 +72,7 @@ def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle
             )
             for rank, log in enumerate(logs)
         ]
-        # From when all of them are in flight; the last part is left alone.
+        # Ranks are killed from when all of them are in flight; the last part is left alone.
         deadline = time.monotonic() + 300
         while not all(log.exists() and log.stat().st_size for log in logs) and any(
             rank.poll() is None for rank in ranks

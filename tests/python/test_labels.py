@@ -1,4 +1,4 @@
-"""labels=: labels and further values from a file, by key, for data that are packed already."""
+"""Tests labels=: it takes labels and further values from a file, by key, for data that are packed already."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_further_columns_are_fields(tmp_path: pathlib.Path, shards: Samples) -> 
 
 
 def test_order_and_positions_stay_and_digests_do_not(tmp_path: pathlib.Path, shards: Samples) -> None:
-    """A training goes on after its labels were corrected: the order is that of the data."""
+    """A training continues after its labels were corrected: the order is that of the data."""
     first = csv_of(tmp_path, {key: 1 for key in shards.pixels}, "a.csv")
     second = csv_of(tmp_path, {key: 2 for key in shards.pixels}, "b.csv")
     plain, one, two = (

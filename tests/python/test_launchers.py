@@ -1,4 +1,4 @@
-"""docs/launchers.md: its program under torchrun, as its lines and its batch script start it."""
+"""Tests docs/launchers.md: its program runs under torchrun, as its lines and its batch script start it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wait(rank, step):
 
 
 class Job:
-    """A shell in a folder of its own, which has the program of the page."""
+    """Is a shell in a folder of its own, which has the program of the page."""
 
     def __init__(self, folder: Path, script: str, **variables: str) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ class Job:
             time.sleep(0.02)
 
     def rank_0(self) -> int:
-        """Its process, which waits in its step."""
+        """Returns the process of rank 0, which waits in its step."""
         waits = self.folder / "waits"
         self.wait_for(lambda: waits.exists() and waits.read_text() != "")
         return int(waits.read_text())
@@ -98,7 +98,7 @@ def test_a_rank_that_dies_is_started_again_from_the_checkpoint(tmp_path: Path) -
 
 
 def test_slurm_requeues_a_job_that_it_gives_notice(tmp_path: Path) -> None:
-    """By the hook, after the program has saved."""
+    """The hook requeues it, after the program has saved."""
     requeue = tmp_path / "bin" / "scontrol"
     with Job(tmp_path, SCRIPT, SLURM_JOB_ID="17") as job:
         requeue.write_text('#!/bin/sh\necho "$@" >>requeued\n')

@@ -1,4 +1,5 @@
-"""Raw objects need no index but their listing: what is read before the first batch, and who notices what is wrong."""
+"""Tests raw objects that need no index but their listing: what is read before the first batch, and who notices what is
+wrong."""
 
 from __future__ import annotations
 
@@ -28,19 +29,19 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Served:
-    """A devstore over a folder, and the log of its requests."""
+    """Is a devstore over a folder, and the log of its requests."""
 
     def __init__(self, log: pathlib.Path, url: str) -> None:
         self._log = log
         self.environment = {**KEYS, "AWS_ENDPOINT_URL": url}
 
     def requests(self) -> list[tuple[str, str]]:
-        """Method and path of each that was answered so far."""
+        """Returns method and path of each that was answered so far."""
         lines = [line.split() for line in self._log.read_text().splitlines()[1:]]
         return [(words[1], words[2]) for words in lines if len(words) > 2]
 
     def gets(self) -> list[str]:
-        """The names of the files of data that were read."""
+        """Returns the names of the files of data that were read."""
         paths = [
             path for method, path in self.requests() if method == "GET" and not path.startswith("/b/raw/.millrace/")
         ]
@@ -63,7 +64,7 @@ def served(root: pathlib.Path, *arguments: str) -> Iterator[Served]:
 
 @pytest.fixture
 def data(tmp_path: pathlib.Path) -> pathlib.Path:
-    """The folder of s3://b/raw."""
+    """Returns the folder of s3://b/raw."""
     folder = tmp_path / "s3" / "b" / "raw"
     folder.mkdir(parents=True)
     return folder
@@ -151,7 +152,7 @@ except millrace.MismatchError as error: print("read:", error)
 def test_what_changes_between_listing_and_reading_is_noticed(
     tmp_path: pathlib.Path, data: pathlib.Path, place: str
 ) -> None:
-    """Other bytes of the same length under the same key: the ETag tells."""
+    """The key then has other bytes of the same length: the ETag shows it."""
     for number in range(4):
         (data / f"{number}.png").write_bytes(png(make_pixels(number)))
     with served(tmp_path) as server:
@@ -218,7 +219,7 @@ def keys_of(data: pathlib.Path) -> list[str]:
 
 
 def test_classes_in_files_are_read_with_the_samples(tmp_path: pathlib.Path, data: pathlib.Path) -> None:
-    """As long as nobody asks for them; what needs all of them says how they are read."""
+    """They are, as long as nobody asks for them; what needs all of them says how they are read."""
     for number in range(8):
         (data / f"{number}.png").write_bytes(png(make_pixels(number)))
         (data / f"{number}.cls").write_text(f"{number % 3}\n")

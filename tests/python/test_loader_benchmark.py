@@ -1,4 +1,5 @@
-"""millrace.torch.benchmark names what limits a DataLoader: of costs that are given, and of loaders whose bottleneck is built in."""
+"""Tests that millrace.torch.benchmark names what limits a DataLoader, by costs that are given, and by loaders whose
+bottleneck is built in."""
 
 from __future__ import annotations
 

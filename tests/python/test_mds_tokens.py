@@ -1,4 +1,4 @@
-"""Rows of tokens from MDS columns whose arrays have any length, as MosaicML's writers make them."""
+"""Tests rows of tokens from MDS columns whose arrays have any length, as MosaicML's writers make them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(folder: pathlib.Path, documents: list[np.ndarray], encoding: str) -> N
 
 @pytest.mark.parametrize("dtype", ["int32", "uint16", "uint8"])
 def test_arrays_of_any_length_are_rows(tmp_path: pathlib.Path, dtype: str) -> None:
-    """Lengths around those at which the head grows, and documents that are read in part."""
+    """The lengths are around those at which the head grows, and some documents are read in part."""
     lengths = [1, 2, 100, 255, 256, 257, 300, 65535, 65536, 70_000, 3]
     rng = np.random.default_rng(0)
     documents = [rng.integers(1, 250, length).astype(dtype) for length in lengths]
@@ -53,7 +53,7 @@ def test_arrays_of_two_axes_are_none(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "uint16", "uint8"])
 def test_bytes_are_rows_if_their_numbers_are_named(tmp_path: pathlib.Path, dtype: str, workers: Any) -> None:
-    """As LLM Foundry writes them. A document that is longer than 64 KiB is read in parts."""
+    """LLM Foundry writes them so. A document that is longer than 64 KiB is read in parts."""
     documents = [np.arange(length) % 250 for length in (3, 70_000, 100, 1)]
     with writer(tmp_path / "data", {"tokens": "bytes"}) as out:
         for document in documents:

@@ -1,4 +1,4 @@
-"""No copies, lifetimes, and the budget."""
+"""Tests lifetimes, the budget, and that there are no copies."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_close_gives_the_memory_back_and_keeps_the_report(tar: Samples) -> None:
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Images of 5 megapixels that are not decoded row by row."""
+    """Makes images of 5 megapixels that are not decoded row by row."""
     folder = tmp_path_factory.mktemp("held") / "x"
     folder.mkdir()
     rows, columns = np.mgrid[:2000, :2500]

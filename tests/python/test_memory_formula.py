@@ -1,4 +1,4 @@
-"""docs/tuning.md#how-much-memory-a-process-takes: the formula, and the resident memory of processes."""
+"""Tests docs/tuning.md#how-much-memory-a-process-takes: the formula, and the resident memory of processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLES = 1000
 THREADS = 2
 
 PROGRAM = """
-import itertools, json, sys
+import itertools, json, sys, time
 import numpy
 setting = json.loads(sys.argv[1])
 if setting["options"]["output"] == "torch":
@@ -28,6 +28,15 @@ import millrace
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 
+def at_rest():
+    # Returns the resident memory and the reports once workers have filled the buffers that they took.
+    readings = []
+    while len(readings) < 3 or any(reading != readings[-1] for reading in readings[-3:]):
+        reports = [loader.report()["memory"] for loader in loaders]
+        readings.append((resident() >> 20, [report["items"] + report["batches"] for report in reports]))
+        time.sleep(0.1)
+    return resident(), reports
+
 millrace.configure(cpu_threads=setting["threads"])
 options = dict(setting["options"])
 if "extent" in setting:
@@ -36,10 +45,11 @@ if "cache" in setting:
     options["cache"] = millrace.Cache("memory", size=setting["cache"])
 before = resident()
 loaders = [millrace.Loader(uri, **options) for uri in setting["uris"]]
+batches_of_epoch = min(len(loader) for loader in loaders)
 for epoch in range(2):
-    for batches in loaders[0] if len(loaders) == 1 else itertools.zip_longest(*loaders):
-        after = resident()
-        reports = [loader.report()["memory"] for loader in loaders]
+    for number, batches in enumerate(loaders[0] if len(loaders) == 1 else itertools.zip_longest(*loaders), 1):
+        if epoch == 1 and number == batches_of_epoch:
+            after, reports = at_rest()
 print(json.dumps({"before": before, "after": after, "reports": reports}))
 """
 
@@ -52,7 +62,7 @@ class Data(NamedTuple):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """JPEGs of about 40 KB, as raw objects and in four shards."""
+    """Makes JPEGs of about 40 KB, as raw objects and in four shards."""
     folder = tmp_path_factory.mktemp("memory")
     (folder / "raw" / "a").mkdir(parents=True)
     (folder / "tar").mkdir()
@@ -76,7 +86,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 
 def of_a_loader(data: Data, setting: dict[str, Any], is_raw: bool) -> float:
-    """I + L + N * S + f of the page."""
+    """Returns I + L + N * S + f of the page."""
     options = setting["options"]
     rows, side = options["batch_size"], options["size"]
     budget = int(str(options.get("memory", "512MiB")).removesuffix("MiB")) * MIB

@@ -1,4 +1,4 @@
-"""`millrace.configure(metrics_port=)`: the numbers are those of the loaders' reports."""
+"""Tests `millrace.configure(metrics_port=)`: the numbers are those of the loaders' reports."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ assert reports[1]["hit_bytes"] > 0
 
 
 def test_checkpoints(tmp_path: pathlib.Path) -> None:
-    """Saves of all kinds, and one that fails, since another process has claimed the checkpoints."""
+    """There are saves of all kinds, and one that fails, since another process has claimed the checkpoints."""
     check_script(
         PRELUDE
         + """
@@ -182,7 +182,7 @@ assert millrace.metrics_url().startswith("http://127.0.0.1:")
 
 
 def test_waits_for_functions_are_told(tar: Samples) -> None:
-    """By the report, by the metrics and by `millrace top`, also while the program waits."""
+    """The report, the metrics and `millrace top` show them, also while the program waits."""
     check_script(
         PRELUDE
         + """

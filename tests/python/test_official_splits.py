@@ -1,4 +1,4 @@
-"""Subsets by official lists of keys, by the columns that data sets come with, and by exact parts."""
+"""Tests subsets by official lists of keys, by the columns that data sets come with, and by exact parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support import CLASSES, Samples, png
 
 @pytest.fixture
 def manifest(tmp_path: pathlib.Path, raw: Samples) -> millrace.Dataset:
-    """The raw samples as a list of them, with a column of splits and one of numbers with gaps."""
+    """Writes the raw samples as a list of them, with a column of splits and one of numbers with gaps."""
     folder = pathlib.Path(raw.uri)
     lines = ["path,label,split,fold"]
     for number, key in enumerate(sorted(raw.pixels)):
@@ -204,7 +204,7 @@ def test_what_cannot_be_stratified_says_so(tmp_path: pathlib.Path, raw: Samples)
 
 
 def test_texts_of_truth_values_are_chosen_by_them(tmp_path: pathlib.Path) -> None:
-    """As `pack` writes a column of truth values, and as JSON and CSV have them."""
+    """The texts are as `pack` writes a column of truth values, and as JSON and CSV have them."""
     for column, spelling in (("bit", "01"), ("word", ("False", "True")), ("json", ("false", "true"))):
         folder = tmp_path / column
         folder.mkdir()

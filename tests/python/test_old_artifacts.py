@@ -1,4 +1,4 @@
-"""Artifacts of earlier versions: the results and the messages that docs/compatibility.md promises.
+"""Tests artifacts of earlier versions: the results and the messages that docs/compatibility.md promises.
 
 The versions are those of the code: they are read from what it writes.
 """
@@ -25,7 +25,7 @@ OLDEST = 1  # a version that no release reads any more
 
 
 def documented(phrase: str) -> str:
-    """The phrase, fit for ``match=``; the page has it."""
+    """Returns the phrase, fit for ``match=``; the page has it."""
     assert phrase in re.sub(r"\s+", " ", PAGE), f"docs/compatibility.md does not say: {phrase}"
     return re.escape(phrase)
 

@@ -1,4 +1,5 @@
-"""Options of a Loader in groups, their short forms, and what says a thing twice or has another place now, which is refused."""
+"""Tests options of a Loader in groups, and their short forms. An option that says a thing twice or has another place
+now is refused."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
 
 
 def test_service(tar: Samples) -> None:
-    """The options of the native loader. Workers are tested in test_service.py."""
+    """Tests the options of the native loader. Workers are tested in test_service.py."""
     service = millrace.Service(
         ["h:1", "dns:w:2"],
         token="t",

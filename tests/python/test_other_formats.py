@@ -1,4 +1,4 @@
-"""WebP, TIFF, BMP and GIF, and PNGs that no library writes, against Pillow."""
+"""Tests WebP, TIFF, BMP and GIF, and PNGs that no library writes, against Pillow."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tiff_by_hand(
     compression: int = 1,
     **tags: int | list[int],
 ) -> bytes:
-    """Grey or RGB, 8 or 16 bits, in one strip or in tiles, either byte order."""
+    """Makes a TIFF, gray or RGB, 8 or 16 bits, in one strip or in tiles, either byte order."""
     height, width = pixels.shape[:2]
     samples = 1 if pixels.ndim == 2 else pixels.shape[2]
     stored = pixels.astype(pixels.dtype.newbyteorder(order))
@@ -122,7 +122,7 @@ def bmp_by_hand(bits: int, masks: tuple[int, int, int] | None, top_down: bool, c
 
 
 def interlaced_png(numbers: np.ndarray, depth: int) -> bytes:
-    """With a palette, by Adam7, with packed pixels, which libspng and Pillow do not write."""
+    """Makes a PNG with a palette, by Adam7, with packed pixels, which libspng and Pillow do not write."""
     height, width = numbers.shape
     raw = b""
     for top, left, down, right in (
@@ -169,7 +169,7 @@ def offset_gif() -> bytes:
 
 
 def all_kinds() -> dict[str, tuple[bytes, int]]:
-    """Files, and by how much their pixels may differ from Pillow's."""
+    """Returns files, and by how much their pixels may differ from Pillow's."""
     rgb = picture()
     array = np.asarray(rgb)
     wide = array.astype(np.uint16) * 257
@@ -250,7 +250,7 @@ def test_pixels_are_pillows(tmp_path: pathlib.Path) -> None:
 
 
 def test_crops_of_all_kinds(tmp_path: pathlib.Path) -> None:
-    """What is decoded of a part is the part of what is decoded."""
+    """A part that is decoded alone is the same part of the decoded whole."""
     kinds = all_kinds()
     data = write(tmp_path / "all", {name: file for name, (file, _) in kinds.items()})
     whole = decoded(data)
@@ -279,7 +279,7 @@ def test_maps_of_numbers(tmp_path: pathlib.Path, depth: int) -> None:
     found = decoded(write(tmp_path / "maps", files), interpolation="nearest")
     for name in ("a", "b", "d", "e", "f"):
         np.testing.assert_array_equal(found[name], numbers[name], name)
-    # Pillow orders the palette of a GIF anew: what it reads are the numbers that are stored.
+    # Pillow reorders the palette of a GIF: the numbers that it reads are those that are stored.
     np.testing.assert_array_equal(found["c"], np.asarray(Image.open(io.BytesIO(files["c.gif"]))))
 
 
@@ -324,13 +324,13 @@ def test_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
 
 
 class Dump:
-    """A running decode_dump: the decoder, without what is known of the bytes."""
+    """Is a running decode_dump: the decoder, without what is known of the bytes."""
 
     def __init__(self, program: str) -> None:
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def decode(self, path: pathlib.Path) -> str:
-        """ "" or the error."""
+        """Returns "" or the error."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(f"{path} 8 8 3 center 0\n".encode())

@@ -1,4 +1,4 @@
-"""The form in which the loop gets batches: raw or normalized pixels, dicts or tuples."""
+"""Tests the form in which the loop gets batches: raw or normalized pixels, dicts or tuples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loader_of(data: Any, **options: Any) -> millrace.Loader:
 
 
 def floats_of(pixels: Any) -> Any:
-    """``[C, H, W]``."""
+    """Returns ``[C, H, W]``."""
     return ((pixels / 255 - MEAN) / STD).astype(np.float32).transpose(2, 0, 1)
 
 
@@ -41,7 +41,7 @@ def test_normalized_for_imagenet(raw: Samples, output: str) -> None:
 
 
 def test_normalized_as_torchvision_does(raw: Samples) -> None:
-    """By the formulas of ToTensor and Normalize, in float32."""
+    """The expected values come from the formulas of ToTensor and Normalize, in float32."""
     mean, std = torch.tensor(MEAN, dtype=torch.float32), torch.tensor(STD, dtype=torch.float32)
     for batch in loader_of(raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), output="torch"):
         pixels = torch.stack([torch.from_numpy(raw.pixels[key].copy()) for key in batch["key"]])
@@ -233,7 +233,7 @@ def test_a_batch_transform_makes_the_entries(raw: Samples) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"device": "cpu"}])
 def test_a_signal_loses_no_tuple(raw: Samples, options: dict[str, Any]) -> None:
-    """As batches that are dicts: what was received is what the position says."""
+    """Tuples are like batches that are dicts: what was received is what the position says."""
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals reach the main thread")
     loader = loader_of(

@@ -1,4 +1,4 @@
-"""Keys, and results that depend on them, are the same before and after packing, in every format."""
+"""Tests that keys, and results that depend on them, are the same before and after packing, in every format."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def write_tar(path: pathlib.Path, names: list[str]) -> None:
 
 
 def test_names_of_other_writers_stay(tmp_path: pathlib.Path) -> None:
-    """As do those of shards that Millrace packed before it could say that it had escaped keys."""
+    """Those of shards that Millrace packed before it could say that it had escaped keys stay, too."""
     write_tar(tmp_path / "theirs" / "a.tar", ["a%2Eb.txt", "a%252Eb.txt", "c.txt"])
     wanted = ["a%252Eb", "a%2Eb", "c"]
     assert keys(millrace.Dataset(tmp_path / "theirs")) == wanted

@@ -1,4 +1,5 @@
-"""Batches of evaluations without padding, whatever makes them (tests/frameworks: what frameworks make of these)."""
+"""Tests batches of evaluations without padding, whatever makes them (tests/frameworks: what frameworks make of
+these)."""
 
 from __future__ import annotations
 

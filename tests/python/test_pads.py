@@ -1,4 +1,4 @@
-"""The padding of each kind of array: no loss takes it for data."""
+"""Tests the padding of each kind of array: no loss takes it for data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIELDS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three samples with every kind of field."""
+    """Makes three samples with every kind of field."""
     folder = tmp_path_factory.mktemp("pads")
     for number in range(3):
         pixels = np.full((12, 10, 3), 40 * number + 7, np.uint8)

@@ -1,4 +1,5 @@
-"""Parquet as Hugging Face's `datasets` write it: the names of classes come into the shards that are packed of it."""
+"""Tests Parquet as Hugging Face's `datasets` write it: the names of classes come into the shards that are packed of
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""millrace.Plan."""
+"""Tests millrace.Plan."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Properties of the plan that must hold for any numbers, found by hypothesis; and of jobs that are killed and resumed at any place with any
-number of ranks: each sample is delivered exactly as the policy for the last batch says."""
+"""Tests properties of the plan that must hold for any numbers, found by hypothesis. In jobs that are killed and resumed
+at any place with any number of ranks, each sample is delivered exactly as the policy for the last batch says."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_windows_and_lanes_are_those_of_the_oracle(
 
 
 def test_the_order_is_frozen() -> None:
-    """As plan_golden_test.cc, through the package. A change here needs a new version of the position (src/plan/position.cc)."""
+    """Does what plan_golden_test.cc does, through the package. A change here needs a new version of the position
+    (src/plan/position.cc)."""
     assert millrace.Plan(8, shuffle="global", seed=1)[range(8)].tolist() == [4, 5, 0, 1, 2, 6, 7, 3]
     small = millrace.Plan(11, shuffle=millrace.Shuffle(extent=4, window=4, lanes=2), seed=7, epoch=1)
     assert small[range(11)].tolist() == [9, 0, 5, 2, 7, 1, 6, 3, 4, 10, 8]
@@ -100,7 +101,7 @@ def test_the_order_is_frozen() -> None:
 
 @st.composite
 def mixes(draw: st.DrawFn, raw: Samples) -> millrace.Mix:
-    """Overlapping subsets of one data set, with weights, counts or a schedule."""
+    """Draws overlapping subsets of one data set, with weights, counts or a schedule."""
     dataset = millrace.Dataset(raw.uri)
     if draw(st.booleans()):
         return dataset.balanced(epoch_samples=draw(st.integers(1, 90)))
@@ -130,7 +131,8 @@ def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(
             assert plan.positions(sample, part=number).tolist() == positions
             if mix._mix[2] == "exact":
                 assert plan.position_of(sample, part=number) == (positions or [-1])[0]
-    # Exact draws: in one epoch the counts of a part's samples are at most two apart (at the end of a pass and the start of the next).
+    # The draws are exact: in one epoch the counts of a part's samples are at most two apart (at the end of a pass and
+    # the start of the next).
     if mix._mix[2] == "exact":
         times = collections.Counter(walk)
         for number, part in enumerate(mix.datasets.values()):
@@ -155,7 +157,7 @@ def test_a_plan_of_a_subset_is_a_bijection(
 
 @dataclasses.dataclass(frozen=True)
 class Leg:
-    """A stretch of a job, from its start or its last checkpoint to its death."""
+    """Is a stretch of a job, from its start or its last checkpoint to its death."""
 
     world: int
     batch: int
@@ -178,7 +180,7 @@ def stream(loader: millrace.Loader) -> Iterator[Any]:
 
 
 def place(loader: millrace.Loader) -> tuple[int, int]:
-    """Epoch and samples consumed."""
+    """Returns the epoch and the samples consumed."""
     version, epoch, consumed, _ = loader.state_dict()["position"].split("-")
     assert version == "mr2" and int(epoch) == loader.epoch
     return int(epoch), int(consumed)
@@ -194,7 +196,7 @@ class Job:
         self.steps: list[tuple[int, int, int, int, Step]] = []
 
     def run(self, leg: Leg) -> tuple[int, int]:
-        """Epoch and samples consumed at the end."""
+        """Returns the epoch and the samples consumed at the end."""
         with contextlib.ExitStack() as stack:
             ranks = [self._loader(stack, leg, rank) for rank in range(leg.world)]
             streams = [stream(loader) for loader in ranks]
@@ -255,7 +257,8 @@ def counted(job: Job, plan: list[millrace.Plan], last: str) -> dict[int, collect
 
 
 def delivered_before_the_drop(samples: int, legs: list[Leg]) -> list[int]:
-    """Of each epoch. A step after which less than another one of its size is left drops that rest, for all who follow.
+    """Returns the samples of each epoch. A step after which less than another one of its size is left drops that rest,
+    for all who follow.
 
     So does a leg that finds less than a step of its own, once it has made one in the next epoch.
     """

@@ -1,4 +1,4 @@
-"""What `millrace doctor host` asks of Python: right products, faulty nodes and pairs, ranks that do not come."""
+"""Tests what `millrace doctor host` asks of Python: right products, faulty nodes and pairs, ranks that do not come."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ preflight.main()
 
 
 def answers(world: int, present: list[int], memory: list[float]) -> dict[int, dict[str, Any]]:
-    """Of these ranks, each a node of its own. If all are there, each is waited for."""
+    """Returns the answers of these ranks, each a node of its own. If all are there, each is waited for."""
     port = free_port()
     processes = {}
     for rank in present:

@@ -1,4 +1,4 @@
-"""Forks, spawned workers, and the end of the interpreter. Each script has a time limit: a hang fails."""
+"""Tests forks, spawned workers, and the end of the interpreter. Each script has a time limit: a hang fails."""
 
 from __future__ import annotations
 

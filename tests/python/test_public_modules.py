@@ -1,4 +1,5 @@
-"""A module without an underscore is public, and the reference has a section for it, so that neither list drifts."""
+"""Tests that a module without an underscore is public, and that the reference has a section for it, so that neither
+list drifts."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PUBLIC = sorted(
     path.stem for path in (ROOT / "python/millrace").glob("*.py") if not path.stem.startswith("_")
 )  # of the sources: a build may hold links to files that are gone
 REFERENCE = (ROOT / "docs/reference/python.md").read_text()
-# Bases without which their classes cannot exist.
+# The classes cannot exist without these bases.
 NEEDS = {
     "filesystem": ["fsspec"],
     "huggingface_checkpoints": ["transformers"],
@@ -66,7 +67,7 @@ def test_former_modules_are_gone() -> None:
 
 
 def shown_by(name: str) -> list[tuple[str, object]]:
-    """The classes and functions of a public module, with their names there."""
+    """Returns the classes and functions of a public module, with their names there."""
     module = importlib.import_module(name)
     names = [*module.__all__, "open", "inspect"] if name == "millrace" else module.__all__
     values = [(each, getattr(module, each)) for each in names]
@@ -89,14 +90,14 @@ def test_sources_are_found() -> None:
     assert "def __iter__" in inspect.getsource(millrace.Loader)
 
     class Derived(millrace.Loader):
-        """A class of a program."""
+        """Is a class of a program."""
 
-    assert "A class of a program" in inspect.getsource(Derived), "and not that of the class below it"
+    assert "class Derived(millrace.Loader)" in inspect.getsource(Derived), "and not that of the class below it"
     assert not hasattr(Derived, "__wrapped__")
 
 
 def test_signatures_name_the_arguments() -> None:
-    """Though an error for a former name comes from a __new__ that takes anything."""
+    """They do, though an error for a former name comes from a __new__ that takes anything."""
     for kind, first in ((millrace.Loader, "data"), (millrace.Dataset, "uri"), (millrace.Image, "field")):
         assert next(iter(inspect.signature(kind).parameters)) == first
 

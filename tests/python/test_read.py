@@ -1,4 +1,4 @@
-"""Single samples by their number."""
+"""Tests single samples by their number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_fields_of_a_sample(raw: Samples, tar: Samples) -> None:
 
 
 def test_files_are_what_their_names_say(tmp_path: pathlib.Path) -> None:
-    """Where they can be: nobody has promised it."""
+    """They are so if they can be: nobody has promised it."""
     array = np.arange(3)
     np.save(tmp_path / "a.npy", array)
     for name, value in {"a.cls": b"12", "a.txt": "größe".encode(), "a.meta.json": b"[1]", "a.bin": b"1"}.items():
@@ -63,7 +63,7 @@ def test_values_that_the_index_holds(tmp_path: pathlib.Path) -> None:
 
 
 def test_values_that_mean_nothing(tmp_path: pathlib.Path) -> None:
-    """MDS columns whose bytes are no JSON and no UTF-8, and one that is called as the key is."""
+    """The bytes of MDS columns are no JSON and no UTF-8, and one column is called as the key is."""
     columns = {"json": "json", "text": "str", "__key__": "bytes"}
     head = {"format": "mds", "version": 2, "compression": None, "hashes": []}
     head |= {"column_names": list(columns), "column_encodings": list(columns.values()), "column_sizes": [None] * 3}

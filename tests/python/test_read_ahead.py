@@ -44,7 +44,8 @@ def test_what_a_worker_will_be_asked_for_is_known(workers: int, batch: int, one_
             strides.came(call.start, len(call))
             rest = asked[sum(map(len, calls[: n + 1])) :]
             following = strides.following(10, length)
-            # In the last batch that is left out it may go on; and one by one, two runs have to be seen first.
+            # The guess may continue into the last batch, if that is left out; and one by one, two runs have to be seen
+            # first.
             if (not one_by_one and batch > 1) or workers == 1 or n > batch:
                 assert following[: len(rest)] == rest[:10]
                 known += 1
@@ -62,7 +63,7 @@ def places(course: Course, which: Any) -> list[Place]:
 
 
 class Fetched:
-    """Items that are their numbers, times ten."""
+    """Has items that are their numbers, times ten."""
 
     def __init__(self, fails: Any = lambda numbers, main: False) -> None:
         self.calls: list[list[int]] = []

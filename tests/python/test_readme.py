@@ -1,4 +1,5 @@
-"""The program of README.md and the pages for new users run as they are printed, against an S3 server, in a process that has only their imports."""
+"""Tests that the program of README.md and the pages for new users run as they are printed, against an S3 server, in a
+process that has only their imports."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 from support import binary, devstore, run_script, write_raw
 
 ROOT = Path(__file__).parents[2]
-# Pages with programs for the bucket s3://my-bucket.
+# These pages have programs for the bucket s3://my-bucket.
 PAGES = ["README.md", "docs/quickstart.md", "docs/distributed.md", "docs/tuning.md"]
 
 

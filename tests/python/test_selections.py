@@ -1,4 +1,4 @@
-"""Data sets by URIs with wildcards and braces, and by lists of URIs."""
+"""Tests data sets by URIs with wildcards and braces, and by lists of URIs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_pack_of_a_selection(folder: pathlib.Path, tmp_path: pathlib.Path) -> No
     )
     assert done.returncode == 0, done.stderr
     assert texts(millrace.Dataset(tmp_path / "packed")) == ["cat/1", "cat/2", "cow/1"]
-    # Beside what is selected, also in the same folder, but not among it.
+    # The place may be beside what is selected, also in the same folder, but not among it.
     done = subprocess.run(
         [binary(), "pack", f"{folder}/c*", folder / "cat/packed"], capture_output=True, text=True, timeout=300
     )

@@ -1,4 +1,4 @@
-"""Batches from workers: those of a local Loader, whatever becomes of the workers."""
+"""Tests batches from workers: they are those of a local Loader, whatever becomes of the workers."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout: str) -> No
 
 @pytest.mark.parametrize("layout", ["pad", "pack"])
 def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout: str) -> None:
-    """The same rows in fewer bytes; and nothing changes for those that do not ask for it."""
+    """The same rows come in fewer bytes; and nothing changes for those that do not ask for it."""
     corpus = write_corpus(tmp_path / "corpus", [int(n) for n in np.random.default_rng(1).integers(1, 90, 3000)])
     relay = Proxy(workers().address)
     local, one = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32)
@@ -256,7 +256,8 @@ def test_an_address_that_cannot_be_reached(many: Samples, workers: Any, capfd: A
 
 
 def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
-    """At most one warning of each connection: the Loader connects again when the first epoch was taken to its end, and reads on from then on."""
+    """There is at most one warning of each connection: the Loader connects again when the first epoch was taken to its
+    end, and reads on from then on."""
     worker = workers()
     local, one = received(many.uri, epochs=4)
     with millrace.Loader(many.uri, workers=[worker.address], **{**OPTIONS, "epochs": 4}) as loader:
@@ -310,7 +311,7 @@ def test_flipped_bytes(many: Samples, workers: Any, every: int) -> None:
 
 
 def test_another_data_set_is_refused(tar: Samples, workers: Any, tmp_path: pathlib.Path, capfd: Any) -> None:
-    """The worker of another bucket of the same name."""
+    """The worker is of another bucket of the same name."""
     worker = workers("--allow", tmp_path)
     local, one = received(tar.uri)
     remote, other = received(tar.uri, workers=[worker.address])
@@ -343,7 +344,7 @@ def test_one_cache_for_all_trainers(
     cache_folder: pathlib.Path,
     place: str,
 ) -> None:
-    """What one loader has read, another one of other options does not fetch: the objects may even be gone."""
+    """A loader does not fetch what another one of other options has read: the objects may even be gone."""
     uri = f"{bucket}/cached-{place}"
     names = [shard.name for shard in sorted(pathlib.Path(tar.uri).glob("*.tar"))]
     for name in names:

@@ -1,4 +1,4 @@
-"""Workers that are killed, stopped, slow, and that lie, in any order: the epoch is that of a local loader."""
+"""Tests workers that are killed, stopped, slow, and that lie, in any order: the epoch is that of a local loader."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_bytes_in_flight_over_a_long_way(many: Samples, workers: Any) -> None:
 
 
 class Pool:
-    """Three workers with addresses that they keep, one of them behind a relay that flips bytes now and then, one behind a relay that is slow at
-    times; and what may happen to them."""
+    """Has three workers with addresses that they keep, and what may happen to them. One worker is behind a relay that
+    flips bytes now and then, one behind a relay that is slow at times."""
 
     def __init__(self, start: Any, chance: random.Random) -> None:
         self._start, self._chance = start, chance
@@ -159,7 +159,7 @@ def test_random_epochs(many: Samples, workers: Any, part: int) -> None:
 
 
 def test_a_trainer_that_is_killed(many: Samples, workers: Any, tmp_path: pathlib.Path) -> None:
-    """`millrace feed` with a state file, killed again and again, and started with other workers and streams."""
+    """`millrace feed` with a state file is killed again and again, and started with other workers and streams."""
     both = [workers().address for _ in range(2)]
     common = [str(binary()), "feed", many.uri, "--batch", "8", "--size", "16", "--json", "--epochs", "20"]
     local = json.loads(subprocess.run(common, check=True, capture_output=True).stdout)

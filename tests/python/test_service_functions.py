@@ -1,4 +1,4 @@
-"""Functions of samples that workers run: what comes is what they would make here."""
+"""Tests functions of samples that workers run: the results are what they would make here."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def addresses(pair: list[FunctionWorker]) -> list[str]:
 
 
 def shown(value: Any) -> Any:
-    """Type and value, to the last bit."""
+    """Returns type and value, to the last bit."""
     if type(value).__module__ == "torch":
         return "tensor", str(value.dtype), tuple(value.shape), value.reshape(-1).tolist()
     if isinstance(value, (np.ndarray, np.generic)):
@@ -65,7 +65,8 @@ def received(uri: Any, function: str, **options: Any) -> tuple[list[Any], millra
 
 
 def punctual(run: Callable[[], tuple[Any, millrace.Loader]]) -> tuple[Any, millrace.Loader]:
-    """What comes of it when no worker was late: on a busy machine one may be given up or overtaken, and then its rows are of this process, or of the other one."""
+    """Returns the result of a run in which no worker was late. On a busy machine one may be given up or overtaken, and
+    then its rows are of this process, or of the other one."""
     deadline = time.monotonic() + 180
     while True:
         got, loader = run()
@@ -227,7 +228,7 @@ def test_refusals_say_why(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Then the program goes on by itself."""
+    """The program then continues by itself."""
     native = workers()
     module = f"only_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{module}.py").write_text("def same(sample):\n    return sample\n")

@@ -1,4 +1,4 @@
-"""Workers that trainers find: in lists, and behind a name in DNS, where they come and go."""
+"""Tests workers that trainers find: in lists, and behind a name in DNS, where they come and go."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_name_without_workers(tar: Samples) -> None:
 
 
 def test_names_that_change(tmp_path: pathlib.Path) -> None:
-    """In a process of its own, whose names come from a file: see there."""
+    """It runs in a process of its own, whose names come from a file: see there."""
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
     names = {"LD_PRELOAD": "libnss_wrapper.so", "NSS_WRAPPER_HOSTS": str(hosts)}

@@ -1,4 +1,5 @@
-"""Rows that are so large that they are received where they belong: those of a local loader, byte by byte, whatever becomes of their workers."""
+"""Tests rows that are so large that they are received where they belong. They are those of a local loader, byte by
+byte, whatever becomes of their workers."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, streams:
 
 
 def test_values_that_are_large(tar: Samples, workers: Any) -> None:
-    """They are sent from where they lie, between those that are small."""
+    """They are sent from where they are stored, between those that are small."""
     fields = {
         "file": millrace.Bytes("png"),
         "image": millrace.Image("png"),
@@ -64,7 +65,8 @@ def test_values_that_are_large(tar: Samples, workers: Any) -> None:
 
 
 def test_values_are_asked_for_ahead(many: Samples, workers: Any) -> None:
-    """As many batches at a time as fit with the size that they have, and not with the largest that they could have. Each request has a connection."""
+    """As many batches are in flight as fit with the size that they have, and not with the largest that they could have.
+    Each request has a connection."""
     relay = Proxy(workers().address, delay=0.05)
     fields = {"file": millrace.Bytes("png")}
     local, _ = received(many.uri, fields=fields, memory="64MiB")
@@ -102,7 +104,7 @@ def test_a_worker_that_ends(many: Samples, workers: Any, end: int) -> None:
 
 
 def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
-    """It has begun to send rows to their place, and goes on with that, when another worker is faster."""
+    """A slow worker has begun to send rows to their place, and continues with that, when another worker is faster."""
     slow, fast = Proxy(workers().address, drips=True), workers()
     local, one = received(many.uri)
     remote, other = received(many.uri, workers=millrace.Service([slow.address, fast.address], streams=4))
@@ -113,7 +115,7 @@ def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
 
 
 def test_batches_that_the_program_keeps(many: Samples, workers: Any) -> None:
-    """Then there may be no slot when rows come: they are received elsewhere, and copied."""
+    """There may then be no slot when rows come: they are received elsewhere, and copied."""
     options = {**LARGE, "size": 224, "epochs": 2}  # a quarter of the memory has 27 batches
     local, _ = received(many.uri, **options)
     with millrace.Loader(many.uri, workers=millrace.Service([workers().address], streams=2), **options) as loader:

@@ -1,4 +1,5 @@
-"""Workers that will not serve a loader: of another version, of another data set. It decodes by itself, and says why. (Certificates: test_service_tls.py.)"""
+"""Tests workers that will not serve a loader: of another version, of another data set. It decodes by itself, and says
+why. (Certificates: test_service_tls.py.)"""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ def ask(address: str, method: str, target: str, body: bytes = b"", version: int 
 
 
 def version_of(address: str) -> int:
-    """The version of the data service, as a worker says it."""
+    """Returns the version of the data service, as a worker says it."""
     found = re.search(r"the worker version (\d+)", ask(address, "GET", "/millrace/hello")[1])
     assert found
     return int(found[1])
 
 
 class OtherVersion(Proxy):
-    """What comes through it says that it is of another version of the data service."""
+    """Changes requests on their way, so that they say that they are of another version of the data service."""
 
     def __init__(self, address: str, version: int) -> None:
         self.version = str(version).encode()
@@ -90,7 +91,7 @@ def test_another_bucket_of_the_same_name(
 
 
 def test_the_seed_of_the_fuzzer_is_of_this_version(workers: Any) -> None:
-    """Else all that it makes of it is refused at its first bytes."""
+    """Otherwise all that the fuzzer makes of it would be refused at its first bytes."""
     address = workers().address
     now = version_of(address)
     seed = pathlib.Path(__file__).resolve().parents[2] / "fuzz/corpus/stream_spec/plain"

@@ -1,4 +1,4 @@
-"""Trainers and workers that prove to each other who they are."""
+"""Tests trainers and workers that prove to each other who they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from support import Samples, binary
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Two authorities: `ours` with certificates for this machine, for nobody (`trainer`) and for another name, and `theirs`."""
+    """Makes two authorities: `ours` with certificates for this machine, for nobody (`trainer`) and for another name,
+    and `theirs`."""
     folder = tmp_path_factory.mktemp("tls")
     here = "DNS:localhost,IP:127.0.0.1"
     make_certificates(folder / "ours", {"worker": here, "trainer": "DNS:trainer", "other": "DNS:workers.example"})
@@ -36,7 +37,8 @@ def test_rows_come_over_tls(tar: Samples, workers: Any, tls: pathlib.Path) -> No
 
 
 def test_refusals_say_why(tar: Samples, workers: Any, tls: pathlib.Path, capfd: Any) -> None:
-    """Whoever it is that is not trusted, the batches come all the same, and the report says why the worker has no part in them."""
+    """If the worker or the trainer is not trusted, the batches come all the same, and the report says why the worker
+    has no part in them."""
     secured = workers("--tls", tls / "ours" / "worker").address
     plain = workers().address
     elsewhere = workers("--tls", tls / "ours" / "other").address
@@ -61,7 +63,7 @@ def test_refusals_say_why(tar: Samples, workers: Any, tls: pathlib.Path, capfd: 
 def test_a_trainer_of_another_authority_is_refused_by_the_worker(
     tar: Samples, workers: Any, tls: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """One that trusts the worker, with a certificate that the worker does not trust."""
+    """The trainer trusts the worker, but has a certificate that the worker does not trust."""
     worker = workers("--tls", tls / "ours" / "worker")
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_bytes((tls / "theirs" / "stranger" / name).read_bytes())
@@ -123,7 +125,7 @@ def test_nobody_without_a_certificate_gets_an_answer(workers: Any, tls: pathlib.
 
 
 def test_certificates_in_place_of_a_token(tls: pathlib.Path) -> None:
-    """An address that others reach: TLS will do, and --allow is asked for all the same."""
+    """The address is one that others reach: TLS will do, and --allow is asked for all the same."""
     made = subprocess.run(
         [str(binary()), "worker", "--listen", "0.0.0.0:0", "--tls", str(tls / "ours" / "worker")],
         capture_output=True,

@@ -1,4 +1,5 @@
-"""Results that are written as shards: whole or not to be seen, and each sample once, whatever interrupts the program."""
+"""Tests results that are written as shards: they are whole or not to be seen, and each sample comes once, whatever
+interrupts the program."""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def test_an_exception_leaves_whole_shards_and_the_next_run_goes_on(place: str) -
             writer.advance(step + 1)
     texts = [sample["txt"] for sample in millrace.Dataset(place)]
     assert texts == [f"first {step}" for step in range(4)] + [f"second {step}" for step in range(4, 7)]
-    # Started once more, as a job that is interrupted right at its end may be: there is nothing left to do.
+    # It is started once more, as a job that is interrupted right at its end may be: there is nothing left to do.
     with millrace.ShardWriter(place) as writer:
         assert writer.complete and writer.state == 7
         with pytest.raises(millrace.UsageError, match="written all"):
@@ -135,7 +136,7 @@ def test_what_a_killed_run_has_not_entered_is_removed(place: str) -> None:
     writer.advance(0)
     writer.write({"key": "a", "txt": "first"})
     writer.advance(1)
-    # As if killed between the second shard and its entry.
+    # The place is as if the run was killed between the second shard and its entry.
     with millrace.open(f"{place}/shard-00000-000001.tar", "wb") as orphan:
         orphan.write(b"x" * 512)
     writer.discard()
@@ -306,7 +307,7 @@ def test_ranks_that_end_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
 
 
 def test_the_programs_in_the_documentation(tmp_path: pathlib.Path, tar: Samples) -> None:
-    """The docstring's example, with a model that makes vectors of images."""
+    """Runs the docstring's example, with a model that makes vectors of images."""
     example = (millrace.ShardWriter.__doc__ or "").split("\n\n")[1]
     lines = "\n".join(line.removeprefix("        ") for line in example.splitlines())
     script = "import sys, millrace\nmodel = lambda images: images.mean(axis=(1, 2))\n" + lines.replace(

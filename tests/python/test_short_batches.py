@@ -1,4 +1,5 @@
-"""``last="short"``: the last batch of an epoch is as torch's DataLoader and DistributedSampler have it without drop_last."""
+"""Tests ``last="short"``: the last batch of an epoch is as torch's DataLoader and DistributedSampler have it without
+drop_last."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def short(data: Any, **options: Any) -> millrace.Loader:
 
 
 def columns(samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images and labels, in the order of the index."""
+    """Returns images and labels, in the order of the index."""
     keys = sorted(samples.pixels)
     return torch.from_numpy(np.stack([samples.pixels[key] for key in keys])), torch.tensor(
         [samples.labels[key] for key in keys]
@@ -38,7 +39,7 @@ def columns(samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("world", [1, 2, 3, 7, 50])
 def test_every_rank_gets_what_torch_gives_it(raw: Samples, world: int) -> None:
-    """Also where there are fewer samples than ranks."""
+    """This also holds if there are fewer samples than ranks."""
     images, labels = columns(raw)
     padded = short(raw.uri, last="pad")
     for rank in range(world):
@@ -69,7 +70,7 @@ class Network(torch.nn.Module):
 
 
 def trained(start: Network, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Means that BatchNorm has gathered, and the loss of the trained network on the same batches."""
+    """Returns the means that BatchNorm has gathered, and the loss of the trained network on the same batches."""
     network = copy.deepcopy(start)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
     for image, label in batches:

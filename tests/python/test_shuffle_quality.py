@@ -1,4 +1,5 @@
-"""The orders and measures of bench/shuffle_quality.py, whose numbers docs/shuffle.md gives: each order is one, each measure raises the alarm."""
+"""Tests the orders and measures of bench/shuffle_quality.py, whose numbers docs/shuffle.md gives: each order is one,
+each measure raises the alarm."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[tuple[ModuleType, ModuleType]]:
-    """Orders and measures."""
+    """Returns orders and measures."""
     folder = str(pathlib.Path(__file__).resolve().parents[2] / "bench")
     sys.path.insert(0, folder)
     try:

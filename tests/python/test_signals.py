@@ -1,4 +1,4 @@
-"""Ctrl-C while the loader waits for a store that stalls, and threads."""
+"""Tests Ctrl-C while the loader waits for a store that stalls, and threads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from support import Samples, check_script, devstore, run_script
 from thoroughness import repeats
 
-# An hour, which no test waits for.
+# The stall takes an hour, which no test waits for.
 STALL = "GET b/tar/*.tar stall=0:3600000"
 
 
 @pytest.fixture(scope="module")
 def stalled(tar: Samples, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A store whose shards send no first byte of their bodies; the index lies beside them."""
+    """Returns a store whose shards send no first byte of their bodies; the index lies beside them."""
     root = tmp_path_factory.mktemp("root")
     shutil.copytree(tar.uri, root / "b" / "tar", ignore=shutil.ignore_patterns(".millrace"))
     with devstore(root) as environment:
@@ -92,7 +92,7 @@ except KeyboardInterrupt:
 
 
 def test_no_signal_costs_a_batch(tar: Samples) -> None:
-    """However often a handler raises: what the loop has is what the position says."""
+    """However often a handler raises, the loop has what the position says."""
     script = f"""
 import itertools, signal, millrace
 class Interrupt(Exception): pass
@@ -135,7 +135,7 @@ print("interrupted" if interrupts > {repeats(200) // 4} else interrupts)
     "fault", [STALL, "GET b/tar/*.tar retry-after=60", "HEAD b/* delay-ms=3600000", "GET b/tar/ delay-ms=3600000"]
 )
 def test_ctrl_c_while_an_index_is_built(tar: Samples, tmp_path: pathlib.Path, fault: str) -> None:
-    """Whatever the store lets it wait for: a shard, another attempt, the index beside the data, the listing."""
+    """The build waits for any answer of the store: a shard, another attempt, the index beside the data, the listing."""
     shutil.copytree(tar.uri, tmp_path / "b" / "tar", ignore=shutil.ignore_patterns(".millrace"))
     script = """
 import os, signal, threading, millrace

@@ -1,4 +1,5 @@
-"""Slurm, a real scheduler: a node that it declares dead goes on writing, and commits nothing that its successor has not seen.
+"""Tests with Slurm, a real scheduler: a node that it declares dead continues to write, and commits nothing that its
+successor has not seen.
 
 Also `millrace run` in a batch script: a notice of Slurm ends the job with status 75, which Slurm queues again.
 """
@@ -40,7 +41,7 @@ class Slurm:
         return self.run("sbatch", "--parsable", "--chdir", str(self.folder), *options, str(script)).strip()
 
     def kill_daemon(self, node: str) -> None:
-        """The node answers no more; what runs there goes on."""
+        """The node answers no more; what runs there continues."""
         for line in (self.folder / "slurm" / "pids").read_text().splitlines():
             pid, _, name = line.split()
             if name == node:
@@ -69,7 +70,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-# Saves without end, and writes down what becomes of each save.
+# The program saves without end, and writes down what becomes of each save.
 SAVES = """
 import json, os, sys, time
 import millrace
@@ -114,7 +115,7 @@ def test_a_node_that_was_declared_dead_commits_nothing(slurm: Slurm) -> None:
         wait_for("Slurm does not start the job on another node", lambda: len(events(event="claimed")) == 2)
         successor = events(event="claimed")[1]
         assert successor["node"] != first["node"]
-        # The zombie goes on on its node: it is alive, tries twenty times, and is refused each time.
+        # The zombie continues on its node: it is alive, tries twenty times, and is refused each time.
         wait_for("the zombie is not refused", lambda: len(events(event="refused")) >= 20)
         assert {event["pid"] for event in events(event="refused")} == {first["pid"]}
         wait_for("the successor saves nothing", lambda: len(events(event="saved", pid=successor["pid"])) >= 20)
@@ -125,12 +126,12 @@ def test_a_node_that_was_declared_dead_commits_nothing(slurm: Slurm) -> None:
     ckpt = millrace.Checkpoints(uri)
     for step in ckpt.steps():
         owner = ckpt.load(step)["pid"]
-        # What the zombie has committed came before the claim of its successor, which began behind it.
+        # All that the zombie has committed came before the claim of its successor, which began behind it.
         assert owner == (first["pid"] if step <= int(str(successor["began"])) else successor["pid"])
     assert events(event="saved", pid=successor["pid"])[0]["step"] == int(str(successor["began"])) + 1
 
 
-# Ends when it is told to leave, and in its second life at once.
+# The program ends when it is asked to leave, and in its second life at once.
 LEAVES = """
 import pathlib, sys, time
 import millrace

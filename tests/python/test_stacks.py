@@ -1,4 +1,4 @@
-"""Rows become arrays and tensors, in memory that is used again only when nothing refers to it any more."""
+"""Tests that rows become arrays and tensors, in memory that is used again only when nothing refers to it any more."""
 
 from __future__ import annotations
 

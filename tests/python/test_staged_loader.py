@@ -1,4 +1,5 @@
-"""`Loader(start="staged")`: it begins before there is an index, and the order does not tell whether there was one."""
+"""Tests `Loader(start="staged")`: it begins before there is an index, and the order does not show whether there was
+one."""
 
 from __future__ import annotations
 
@@ -325,7 +326,7 @@ def test_a_program_may_end_before_the_index_is_whole(shards: Samples) -> None:
 def test_a_long_build_of_an_index_names_the_other_start(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, seconds: float, is_advised: bool
 ) -> None:
-    """By the time that a hundredth of the shards has taken."""
+    """It judges by the time that a hundredth of the shards has taken."""
     now = 100.0
     monkeypatch.setattr("millrace._progress_line.time.monotonic", lambda: now)
     line = ProgressLine("s3://b/new", is_data=True)

@@ -1,4 +1,4 @@
-"""Loader.stats(): what a dashboard gets."""
+"""Tests Loader.stats(): what a dashboard gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs, resuming, ranks."""
+"""Tests epochs, resuming, ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
 
 
 def drain(loader: millrace.Loader) -> list[str]:
-    """Keys of all epochs that are left."""
+    """Returns the keys of all epochs that are left."""
     keys: list[str] = []
     with contextlib.suppress(millrace.UsageError):
         while True:

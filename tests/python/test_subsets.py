@@ -1,4 +1,5 @@
-"""Dataset.split, where, balanced and weighted, and Mix: what they select, and that loaders, plans and pickles go by it."""
+"""Tests Dataset.split, where, balanced and weighted, and Mix: what they select, and that loaders, plans and pickles go
+by it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from support import AT_SIZE, CLASSES, Samples, make_pixels, png
 
 
 def fed(data: Any, **options: Any) -> list[tuple[int, int, str]]:
-    """(part, sample, key) of one epoch."""
+    """Returns (part, sample, key) of one epoch."""
     rows = []
     with millrace.Loader(data, **{"batch_size": 7, "output": "numpy", "epochs": 1, **AT_SIZE, **options}) as loader:
         for batch in loader:
@@ -45,7 +46,7 @@ def test_a_split_deals_every_sample_once(raw: Samples) -> None:
 
 
 def test_a_split_is_that_of_the_keys_alone(raw: Samples, tmp_path: Any) -> None:
-    """Of a data set with half of the samples, each stays in its part."""
+    """In a data set with half of the samples, each stays in its part."""
     import xxhash
 
     dataset = millrace.Dataset(raw.uri)

@@ -1,4 +1,5 @@
-"""TokenWriter, and texts that become tokens. A stand-in for the package tokenizers has a word for a token; tests/frameworks runs the real one."""
+"""Tests TokenWriter, and texts that become tokens. A stand-in for the package tokenizers has a word for a token;
+tests/frameworks runs the real one."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ WORDS = ["<end>", "<begin>", *(f"w{number}" for number in range(500))]
 
 @pytest.fixture
 def tokenizer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Its tokenizer.json; the stand-in is found by this process and by those that it starts."""
+    """Returns its tokenizer.json; the stand-in is found by this process and by those that it starts."""
     folder = tmp_path / "stand-in"
     folder.mkdir()
     (folder / "tokenizers.py").write_text(STAND_IN)
@@ -148,7 +149,7 @@ def test_tokens_that_are_none_are_refused(uri: str) -> None:
 
 
 def write_corpus(folder: pathlib.Path) -> list[str]:
-    """In all forms, by the order of their token files."""
+    """Writes it in all forms, by the order of their token files."""
     folder.mkdir(parents=True)
     texts = [some_texts(seed, 30) for seed in range(4)]
 

@@ -1,4 +1,4 @@
-"""Long calls let other Python threads run, and decoding gives way to them."""
+"""Tests that long calls let other Python threads run, and decoding gives way to them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ def _no_switching() -> Iterator[None]:
 
 
 def ends_without_the_interpreter(call: Callable[[Numbers], object], expected: Numbers, patience: float = 300) -> bool:
-    """Whether the call fills an array with what is expected while another thread has the interpreter.
+    """Returns whether the call fills an array with what is expected while another thread has the interpreter.
 
-    That thread takes it as soon as the call gives it away, and keeps it until the last number is there: a call that needs the interpreter
-    again before that does not get on. It may come too late, when all is done; then the call is made again.
+    That thread takes it as soon as the call gives it away, and keeps it until the last number is there. A call that
+    needs the interpreter again before that does not get on. The thread may come too late, when all is done; then the
+    call is made again.
     """
     into = np.full_like(expected, -1)
     asked, answered, last, deadline = (
@@ -94,7 +95,7 @@ def test_detectors() -> None:
 @pytest.mark.parametrize("what", ["at", "part", "position_of", "samples"])
 def test_others_run_meanwhile(dataset: millrace.Dataset, what: str) -> None:
     everything = np.arange(COUNT)
-    # By the native classes: numpy, which checks arguments before them, keeps the interpreter to itself.
+    # The call goes by the native classes: numpy, which checks arguments before them, keeps the interpreter to itself.
     plan = millrace.Plan(COUNT, shuffle="global", seed=1)._native
     part = dataset.where(samples=np.arange(1, COUNT, 2))._native
     calls: dict[str, Callable[[Numbers], object]] = {

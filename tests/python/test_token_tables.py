@@ -1,4 +1,4 @@
-"""Tables of rows of tokens: where they are kept, that they are made once, and again if they are damaged."""
+"""Tests tables of rows of tokens: where they are kept, that they are made once, and again if they are damaged."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ print(made.report()["digest"])
 
 
 class Arrivals:
-    """Names that appear in a folder: files that are made there, or moved or linked to there (inotify)."""
+    """Records names that appear in a folder: files that are made there, or moved or linked to there (inotify)."""
 
     CREATE, MOVED_TO = 0x100, 0x80
 

@@ -1,4 +1,4 @@
-"""Rows of tokens: fixed shapes, held against rows that were worked out with numpy."""
+"""Tests rows of tokens: they have fixed shapes, and are compared with rows that were computed with numpy."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ LAYOUTS = [millrace.Tokens(LENGTH), millrace.Tokens(LENGTH, "pad"), millrace.Tok
 @pytest.mark.parametrize("tokens", LAYOUTS, ids=str)
 @pytest.mark.parametrize("shuffle", ["window", "none"])
 def test_any_kills_and_worlds(corpus: Corpus, tokens: millrace.Tokens, shuffle: str) -> None:
-    """A run is cut at random places and goes on with other worlds and batches: each row comes once, with the same content."""
+    """A run is cut at random places and continues with other worlds and batches: each row comes once, with the same
+    content."""
     whole = loader(corpus, tokens, shuffle=shuffle, seed=3, epochs=1, digest="raw")
     wanted = {
         int(row): batch["tokens"][i].copy()

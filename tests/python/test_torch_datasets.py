@@ -1,4 +1,4 @@
-"""millrace.torch: MapDataset and IterableDataset under torch's DataLoader."""
+"""Tests millrace.torch: MapDataset and IterableDataset under torch's DataLoader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Map(function, processes=) of a Loader: the same results as threads give, what travels, errors, deaths, and nothing left behind."""
+"""Tests Map(function, processes=) of a Loader: the same results as threads give, what travels, errors, deaths, and
+nothing left behind."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def is_alive(pid: int) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    """Of all its threads."""
+    """Returns the children of all threads of a process."""
     found: set[int] = set()
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
@@ -246,7 +247,7 @@ def test_one_process_ends_while_another_starts() -> None:
     end = threading.Thread(target=ending.end)
 
     class Looked:
-        """The first process that is looked at: the one that ends has time to be closed then."""
+        """Is the first process that is looked at: the one that ends has time to be closed then."""
 
         def __hash__(self) -> int:
             return 0
@@ -429,7 +430,7 @@ for batch in loader:
 
 
 def first_batch(loader: millrace.Loader) -> Any:
-    """Or the error; fails if there is neither."""
+    """Returns the batch or the error; fails if there is neither."""
     got: list[Any] = []
 
     def receive() -> None:

@@ -1,4 +1,4 @@
-"""transform= and batch_transform= of a Loader: threads, order, random numbers, errors, resuming, closing."""
+"""Tests transform= and batch_transform= of a Loader: threads, order, random numbers, errors, resuming, closing."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def mypy(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]
 
 
 def functions_of_stub() -> dict[str, ast.FunctionDef]:
-    """All functions and methods of the stub by their names; properties are no functions of the module."""
+    """Returns all functions and methods of the stub by their names; properties are no functions of the module."""
     found = {}
     for node in ast.parse((PACKAGE / "_core.pyi").read_text()).body:
         members = node.body if isinstance(node, ast.ClassDef) else [node]
@@ -68,7 +68,7 @@ def functions_of_stub() -> dict[str, ast.FunctionDef]:
 
 
 def functions_of_module() -> dict[str, ast.FunctionDef]:
-    """The same of the module, as nanobind writes their signatures."""
+    """Returns the same of the module, as nanobind writes their signatures."""
 
     def parsed(signature: str) -> ast.FunctionDef:
         # Neither its types of arrays nor its defaults are Python.
@@ -88,7 +88,7 @@ def functions_of_module() -> dict[str, ast.FunctionDef]:
 
 
 def arguments(function: ast.FunctionDef) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
-    """By position, and by name alone: each with whether it has a default."""
+    """Returns those by position, and those by name alone: each with whether it has a default."""
     found = function.args
     positional = [each.arg for each in (*found.posonlyargs, *found.args)]
     first = len(positional) - len(found.defaults)

@@ -1,4 +1,5 @@
-"""Data that are not images: files that are not read name the way out, and examples/video.py decodes video and audio."""
+"""Tests data that are not images: files that are not read name the way out, and examples/video.py decodes video and
+audio."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class AudioDecoder:
 
 @pytest.fixture
 def torchcodec(tmp_path: pathlib.Path) -> str:
-    """A stand-in for the package, on PYTHONPATH."""
+    """Makes a stand-in for the package, and returns a PYTHONPATH that has it."""
     folder = tmp_path / "stand-in/torchcodec"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
@@ -199,7 +200,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_other_kinds_name_the_way_out(name: str, tmp_path: pathlib.Path) -> None:
-    """As a folder, and as the file itself; in Python and in commands."""
+    """They do so as a folder, and as the file itself; in Python and in commands."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / name).write_bytes(b"\0" * 4096)
     for uri in (tmp_path / "data", tmp_path / "data" / name):

@@ -1,4 +1,4 @@
-"""`scripts/wheel` makes a wheel that needs neither Debian's libraries nor a compiler."""
+"""Tests that `scripts/wheel` makes a wheel that needs neither Debian's libraries nor a compiler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).parent
 pytestmark = [pytest.mark.slow, pytest.mark.all, pytest.mark.timeout(2400)]
 
-# What every Linux on which CPython runs has.
+# Every Linux on which CPython runs has these.
 BASE = {
     "libc.so.6",
     "libm.so.6",
@@ -35,7 +35,7 @@ OLDEST_GLIBC = (2, 34)  # Amazon Linux 2023 and RHEL 9
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
-    """Both wheels by their tags of Python and ABI."""
+    """Returns both wheels by their tags of Python and ABI."""
     folder = tmp_path_factory.mktemp("dist")
     run(ROOT / "scripts/wheel", folder)
     made = {"-".join(file.stem.split("-")[2:4]): file for file in folder.glob("*.whl")}
@@ -45,7 +45,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
 
 @pytest.fixture(scope="module")
 def wheel(wheels: dict[str, pathlib.Path]) -> pathlib.Path:
-    """The one for the Python that runs the tests."""
+    """Returns the wheel for the Python that runs the tests."""
     return wheels["cp311-cp311"]
 
 
@@ -59,7 +59,7 @@ def needed(file: pathlib.Path) -> set[str]:
 
 
 def unpacked_programs(wheel: pathlib.Path, folder: pathlib.Path) -> list[pathlib.Path]:
-    """All ELF files of a wheel: commands, modules and libraries."""
+    """Returns all ELF files of a wheel: commands, modules and libraries."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return [file for file in folder.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
@@ -73,7 +73,8 @@ def test_all_libraries_are_inside(each_wheel: pathlib.Path, tmp_path: pathlib.Pa
     for program in programs:
         assert needed(program) <= BASE | bundled, program
     licences = {file.name for file in tmp_path.glob("*.dist-info/licenses/*")}
-    # Of a library in the wheel, of headers, of data, and of Millrace; and a text that such files refer to.
+    # These are the licenses of a library in the wheel, of headers, of data, and of Millrace. A text is also there that
+    # such files refer to.
     assert {
         "libssl3.copyright",
         "libstb-dev.copyright",
@@ -86,7 +87,8 @@ def test_all_libraries_are_inside(each_wheel: pathlib.Path, tmp_path: pathlib.Pa
 
 
 def test_no_symbol_is_newer_than_the_oldest_system(each_wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Also none of libstdc++, whose version is another one on each system: it is inside, and nothing of it is seen from outside."""
+    """This includes the symbols of libstdc++, whose version is another one on each system: it is inside, and nothing of
+    it is seen from outside."""
     programs = unpacked_programs(each_wheel, tmp_path)
     assert len(programs) > 10
     for program in programs:
@@ -106,7 +108,8 @@ def test_no_symbol_is_newer_than_the_oldest_system(each_wheel: pathlib.Path, tmp
 
 
 def interpreter(version: str) -> pathlib.Path | None:
-    """CPython of this version, of the system or of pyenv, whose commands in PATH may be of versions that are not chosen."""
+    """Returns CPython of this version, of the system or of pyenv, whose commands in PATH may be of versions that are
+    not chosen."""
     folder = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
     for found in (shutil.which(f"python{version}"), *sorted(folder.glob(f"{version}.*/bin/python"), reverse=True)):
         if found is None:
@@ -226,7 +229,8 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
 def test_a_thousand_samples_in_a_bare_system(
     wheels: dict[str, pathlib.Path], millrace_bin: pathlib.Path, tmp_path: pathlib.Path, system: System
 ) -> None:
-    """By the tarball of the command, and by the wheel that the system's Python takes: fed and mounted as the build does."""
+    """They are fed and mounted as the build does, by the tarball of the command, and by the wheel that the system's
+    Python takes."""
     run(
         "python3",
         ROOT / "tools/artifacts.py",
@@ -265,7 +269,7 @@ def use_in_bare_system(
         name, _, place = line.strip().partition(" => ")
         assert pathlib.Path(name.split()[0]).name in {*BASE, "linux-vdso.so.1"} or place.startswith("/venv/"), line
 
-    # As on another distribution, OpenSSL finds no authorities where Debian keeps them.
+    # OpenSSL finds no authorities at the place where Debian keeps them, as on another distribution.
     for folder in ("etc/ssl", "usr/lib/ssl"):
         shutil.rmtree(bare.root / folder)
     inside = json.loads(bare.run("python", "/user.py", "/tmp/user", "/etc/pki/tls/certs/ca-bundle.crt"))

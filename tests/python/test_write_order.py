@@ -1,4 +1,4 @@
-"""Plan.write_order: the order of an epoch as a text, for `millrace mount --order`."""
+"""Tests Plan.write_order: it writes the order of an epoch as a text, for `millrace mount --order`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """100 samples in five folders: all have a text, every tenth a second object beside it."""
+    """Makes 100 samples in five folders: all have a text, every tenth a second object beside it."""
     for i in range(100):
         path = tmp_path / "data" / f"class{i % 5}" / f"{i:03}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def expected(data: millrace.Dataset, plan: millrace.Plan, folder: Path) -> list[str]:
-    """By the keys of the samples and what lies in the folder."""
+    """Returns the order by the keys of the samples and by what is in the folder."""
     by_number = dict(zip(data.samples.tolist(), (sample["key"] for sample in data)))
     lines = []
     for number in plan[range(len(plan))].tolist():

@@ -1,4 +1,5 @@
-"""Token files whose every token tells where it is from; what rows they make, worked out without Millrace; and loaders that are held against that."""
+"""Writes token files whose every token shows where it is from. Says what rows they make, computed without Millrace, and
+compares loaders with that."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Documents in the order of the index: those of the first file, then those of the next."""
+    """Has documents in the order of the index: those of the first file, then those of the next."""
 
     uri: str
     lengths: list[int]
@@ -36,7 +37,7 @@ class Corpus:
 
 
 def write_corpus(folder: pathlib.Path, lengths: list[int], files: int = 2, dtype: str = "int32") -> Corpus:
-    """As Megatron's IndexedDataset does, in `files` pairs."""
+    """Writes as Megatron's IndexedDataset does, in `files` pairs."""
     code = {"int32": 4, "int64": 5}[dtype]
     folder.mkdir(parents=True, exist_ok=True)
     document = 0
@@ -53,7 +54,7 @@ def write_corpus(folder: pathlib.Path, lengths: list[int], files: int = 2, dtype
 
 
 def some_lengths(seed: int, count: int, most: int) -> list[int]:
-    """Mostly short, some empty, some long."""
+    """Returns lengths that are mostly short, some zero, some long."""
     rng = np.random.default_rng(seed)
     return [int(n) for n in rng.integers(0, rng.integers(1, most, count))]
 
@@ -91,7 +92,7 @@ def streamed(corpus: Corpus, length: int) -> list[list[Piece]]:
 
 
 def packed(corpus: Corpus, length: int, group: int, long: str = "split") -> list[list[Piece]]:
-    """A naive reading of the description: everything is looked for by going through all of it."""
+    """Is a naive reading of the description: everything is looked for by going through all of it."""
     place = {piece: at for at, piece in enumerate(cut(corpus, length, long))}
 
     def add(rows: list[list[Piece]], piece: Piece, most: float) -> bool:
@@ -135,7 +136,7 @@ def packed(corpus: Corpus, length: int, group: int, long: str = "split") -> list
 
 @dataclasses.dataclass
 class Arrays:
-    """What a row must be, place by place."""
+    """Holds what a row must be, place by place."""
 
     tokens: np.ndarray
     mask: np.ndarray
@@ -173,7 +174,7 @@ def loader(corpus: Corpus, tokens: millrace.Tokens, **options: Any) -> millrace.
 def check_rows(
     corpus: Corpus, made: millrace.Loader, expected: list[list[Piece]], length: int, segments: bool, pad: int = 0
 ) -> None:
-    """One epoch without shuffle."""
+    """Checks one epoch without shuffle."""
     at = 0
     for batch in made:
         assert ("position_ids" in batch) == ("segment_ids" in batch) == segments

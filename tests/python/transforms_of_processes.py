@@ -1,4 +1,4 @@
-"""Functions for processes, which import them from here."""
+"""Has functions for processes, which import them from here."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Failing:
 
 
 class Odd(Exception):
-    """Which cannot be unpickled."""
+    """Cannot be unpickled."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")

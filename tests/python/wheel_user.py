@@ -1,5 +1,5 @@
-"""A user of the package and the command `millrace`, both of which come from PATH and nowhere else: run by test_wheel.py, in a bare
-system and outside. Prints one JSON object.
+"""Uses the package and the command `millrace`, both of which come from PATH and nowhere else. It is run by
+test_wheel.py, in a bare system and outside. Prints one JSON object.
 
 usage: wheel_user.py FOLDER [CA_FILE]        FOLDER: for its files; CA_FILE: where this system keeps its authorities; it is written
 """
@@ -17,7 +17,7 @@ import sys
 import millrace
 from command_user import devstore, run, use_devstore
 
-# Of 8 x 8 pixels.
+# These images have 8 x 8 pixels.
 FILES = {
     "webp": "UklGRkoAAABXRUJQVlA4ID4AAACwAQCdASoIAAgAAoBCJbACdAEOuwSAAP75UytfJZhWMcqegCl+Qbqa00R5A+dHepf/5xPf4nHdb9O5VwAAAA==",
     "tiff": (
@@ -34,7 +34,7 @@ FILES = {
 
 
 def loaded(uri: str, batch_size: int = 16) -> str:
-    """What a loader of an epoch delivers, as the digest of `feed`."""
+    """Returns what a loader of an epoch delivers, as the digest of `feed`."""
     loader = millrace.Loader(uri, batch_size=batch_size, size=64, augment=True, seed=3, epochs=1, digest="decoded")
     for _ in loader:
         pass
@@ -42,7 +42,7 @@ def loaded(uri: str, batch_size: int = 16) -> str:
 
 
 def trusted(root: pathlib.Path, ca_file: pathlib.Path) -> list[bool]:
-    """Whether a server with TLS is trusted before and after its authority is among those of the system."""
+    """Returns whether a server with TLS is trusted before and after its authority is among those of the system."""
     answers = []
     with devstore(root, "--tls") as said:
         for there in (False, True):

@@ -1,5 +1,5 @@
-"""The windowed shuffle as docs/plan.md tells it, written apart from src/plan with numpy's lists and random numbers: the same structure, other
-permutations. `structure` is what the two have in common."""
+"""Makes the windowed shuffle as docs/plan.md describes it, written apart from src/plan with numpy's lists and random
+numbers: the same structure, other permutations. `structure` is what the two have in common."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Order = npt.NDArray[np.int64]
 
 
 def shares(samples: int, unit: int, window: int, lanes: int, seed: int) -> list[Order]:
-    """The order of one epoch, window by window, beginning with the first by slots.
+    """Returns the order of one epoch, window by window, beginning with the first by slots.
 
-    Windows are as few as windows of at most `window` extents allow, and as equal as whole rows of lanes allow; what makes no whole row goes to
-    the last one. Within a window each lane gets as many whole extents as there are for all, and of the rest a share: the rest is laid in a line
-    and cut into as many pieces as there are lanes, in bit-reversed order, so that the lanes of one rank have neighbouring pieces.
+    Windows are as few as windows of at most `window` extents allow, and as equal as whole rows of lanes allow. Extents
+    that make no whole row go to the last window. Within a window each lane gets as many whole extents as there are for
+    all, and a share of the rest. The rest is laid in a line and cut into as many pieces as there are lanes, in
+    bit-reversed order, so that the lanes of one rank have neighboring pieces.
     """
     rng = np.random.default_rng(seed)
     extents = rng.permutation(samples // unit)
@@ -55,8 +56,9 @@ def lanes_of(full_extents: int, most: int) -> int:
 
 
 def structure(order: Order, unit: int, lanes: int) -> Hashable:
-    """Of one window, whatever its extents are called and however lanes are shuffled: for each extent which lane has how many of its samples,
-    from which one to which. Two windows that agree differ by a renaming of extents and by permutations within lanes."""
+    """Describes one window, whatever its extents are called and however lanes are shuffled: for each extent which lane
+    has how many of its samples, from which one to which. Two windows that agree differ by a renaming of extents and by
+    permutations within lanes."""
     pieces: dict[int, list[tuple[int, ...]]] = collections.defaultdict(list)
     for lane in range(lanes):
         own = np.sort(order[lane::lanes])

@@ -1,4 +1,4 @@
-"""Functions of samples that workers run, for test_service_functions.py."""
+"""Has functions of samples that workers run, for test_service_functions.py."""
 
 from __future__ import annotations
 

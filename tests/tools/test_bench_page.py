@@ -1,4 +1,5 @@
-"""The page of `millrace bench` by its figures: sentences that a run of the command rarely needs, and names that may be anything."""
+"""Tests the page of `millrace bench` by its figures: sentences that a run of the command rarely needs, and names that
+may be anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries: tools/check_modules.py must report each kind of bad include, and nothing else."""
+"""Has canaries: tools/check_modules.py must report each kind of bad include, and nothing else."""
 
 from __future__ import annotations
 

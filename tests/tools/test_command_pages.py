@@ -1,4 +1,4 @@
-"""Man pages and the page of commands: every command and every option of its --help is there."""
+"""Tests man pages and the page of commands: every command and every option of its --help is there."""
 
 from __future__ import annotations
 

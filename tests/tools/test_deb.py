@@ -1,4 +1,4 @@
-"""The Debian package: its version is that of the project, and it has what it takes to run."""
+"""Tests the Debian package: its version is that of the project, and it has what it takes to run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def make_rules(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def test_the_sources_alone_are_built_by_the_python_of_the_system(tmp_path: Path) -> None:
-    """As a builder of Debian's packages has them: without the environment that scripts/setup makes, and without a library of the tests."""
+    """A builder of Debian's packages has them so: without the environment that scripts/setup makes, and without a
+    library of the tests."""
     said = make_rules(tmp_path, "--dry-run").stdout
     assert "/usr/bin/python3 -c 'import nanobind'" in said and ".venv" not in said
     assert "-DPython_EXECUTABLE=/usr/bin/python3" in said and "-DMILLRACE_TESTS=OFF" in said

@@ -1,4 +1,5 @@
-"""bench/instructions.py: no hot path takes more instructions than the repository says, and one that did would be found."""
+"""Tests bench/instructions.py: no hot path takes more instructions than the repository says, and one that did would be
+found."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_where_valgrind_does_not_work_nothing_is_compared(millrace_bin: Path, tm
 
 @pytest.mark.parametrize("noisy_runs", [0, 1, 5])
 def test_what_seems_to_take_more_is_counted_again(monkeypatch: pytest.MonkeyPatch, noisy_runs: int) -> None:
-    """A thousand instructions each time; but the first runs of `feed` take more, as threads do that wait for each other."""
+    """Each path takes a thousand instructions each time; but the first runs of `feed` take more, as threads do that wait for
+    each other."""
     spec = importlib.util.spec_from_file_location("instructions", ROOT / "bench/instructions.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

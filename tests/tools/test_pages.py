@@ -1,4 +1,5 @@
-"""Pages that quote programs: each message of docs/troubleshooting.md exists, and each picture is what tools/pictures.py draws."""
+"""Tests pages that quote programs: each message of docs/troubleshooting.md exists, and each picture is what
+tools/pictures.py draws."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def messages() -> list[str]:
 
 
 def source() -> str:
-    """All code without the breaks between parts of a literal."""
+    """Returns all code without the breaks between parts of a literal."""
     files = [
         *(ROOT / "src").rglob("*.cc"),
         *(ROOT / "src").rglob("*.h"),

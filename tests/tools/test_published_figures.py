@@ -1,4 +1,4 @@
-"""Figures in the README are those of docs/benchmarks.md, and each has a command that exists."""
+"""Tests that figures in the README are those of docs/benchmarks.md, and each has a command that exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def figures(page: str) -> list[list[str]]:
-    """The cells of the rows below `| What | Figure | Beside | Command |`."""
+    """Returns the cells of the rows below `| What | Figure | Beside | Command |`."""
     found = re.search(
         r"^\| What \| Figure \| Beside \| Command \|\n\|[-|]+\|\n((?:\|.*\n)+)", (ROOT / page).read_text(), re.MULTILINE
     )

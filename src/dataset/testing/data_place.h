@@ -17,8 +17,8 @@
 
 namespace millrace::testing {
 
-/// A place for the data of one test, in memory or in a folder of its own, with a cache folder; what tests of data sets
-/// have in common.
+/// A place for the data of one test, in memory or in a folder of its own, with a cache folder. Tests of data sets
+/// derive from it.
 class DataPlace {
  public:
   /// `kind` is "mem" or "file".
@@ -33,7 +33,7 @@ class DataPlace {
   DataPlace& operator=(const DataPlace&) = delete;
 
  protected:
-  /// Of what is called so within the place.
+  /// Returns the URI of that name within the place.
   std::string Uri(std::string_view name) const { return fmt::format("{}/{}", base_, name); }
 
   void PutAt(const std::string& key, std::string_view bytes) {
@@ -54,7 +54,7 @@ class DataPlace {
     return Dataset::Open(runtime_, stores_, Uri(name), options_);
   }
 
-  /// Every sample with its bytes, read as the index tells.
+  /// Returns every sample with its bytes, read as the index tells.
   static std::vector<std::string> Read(const Dataset& dataset) {
     std::vector<std::string> out;
     IndexedSample sample;

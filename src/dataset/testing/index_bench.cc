@@ -80,7 +80,7 @@ absl::StatusOr<IndexSummary> Write(uint64_t samples, const std::string& path) {
   return writer.Finish();
 }
 
-// So that what is read next comes from the disk.
+// Drops the file from the page cache, so that the next reads come from the disk.
 void DropFromPageCache(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -89,7 +89,7 @@ void DropFromPageCache(const std::string& path) {
   ::close(fd);
 }
 
-// A row for each sample, far from where its neighbours are.
+// Writes a row for each sample, far from those of its neighbours.
 absl::Status WriteLabels(uint64_t samples, const std::string& path) {
   FileWriter out(path);
   std::string rows = "key,label\n";

@@ -51,7 +51,7 @@ ModelSample RandomTarSample(const std::string& key, uint64_t* end, Rng& rng) {
   return sample;
 }
 
-// The same for formats in which fields lie anywhere and have encodings.
+// Makes a sample of a format in which fields lie anywhere and have encodings.
 ModelSample RandomRecord(const std::string& key, uint64_t* end, Rng& rng) {
   constexpr std::string_view kEncodings[] = {"", "jpeg", "tf.int", "tf.floats", "ndarray:float32:3,224,224"};
   ModelSample sample = RandomTarSample(key, end, rng);
@@ -73,7 +73,7 @@ std::string RandomKey(uint64_t number, Rng& rng) {
   return fmt::format("train/{:06}", number);
 }
 
-// "folder/name": the folders in the order in which a listing gives them, which is not their own.
+// Makes raw objects "folder/name". The folders are in the order of a listing, which is not their own.
 Model RandomRaw(uint64_t samples, Rng& rng) {
   Model model{.kind = DataKind::kRawObjects, .objects = {}};
   const std::vector<std::string> folders = {"", "a-b/", "a/", "a0/", "b/"};
@@ -97,7 +97,7 @@ std::string DescribeField(const IndexedField& field) {
                          : fmt::format(" {}@{}+{}{}", field.name, field.offset, field.length, field.encoding);
 }
 
-// What the index says of all of it.
+// The totals that the index states.
 struct Totals {
   uint64_t samples = 0, without_crc = 0, objects = 0, bytes = 0, max_span = 0;
   std::set<std::string> fields;
@@ -238,7 +238,7 @@ std::string Describe(const Index& index) {
 
 namespace {
 
-// What the index says of one sample of the model; `folders`: of raw objects.
+// Describes one sample of the model as the index does; `folders` are those of raw objects.
 std::string DescribeModelSample(const ModelSample& sample, size_t object, const std::vector<std::string>& folders) {
   const uint64_t begin = sample.fields.front().offset;
   std::vector<IndexedField> fields;

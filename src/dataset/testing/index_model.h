@@ -11,7 +11,7 @@
 #include "dataset/index_writer.h"
 #include "dataset/string_writer.h"
 
-/// A naive model of an index, to hold the real one against. For tests and benchmarks only.
+/// A naive model of an index, with which tests compare the real one. For tests and benchmarks only.
 
 namespace millrace::testing {
 
@@ -47,7 +47,7 @@ struct Model {
   std::vector<ModelObject> objects;
 };
 
-/// A data set of `samples` samples with all the variety that the format knows: odd keys, other fields and gaps,
+/// Makes a data set of `samples` samples with all the variety that the format knows: odd keys, other fields and gaps,
 /// empty objects, samples that were not read.
 Model RandomModel(DataKind kind, uint64_t samples, Rng& rng);
 
@@ -55,14 +55,14 @@ Model RandomModel(DataKind kind, uint64_t samples, Rng& rng);
 /// incomplete.
 void AddValues(Model* model, Rng& rng);
 
-/// A usual data set: shards of 2,000 samples `%08d` with a JPEG and a class.
+/// Makes a usual data set: shards of 2,000 samples `%08d` with a JPEG and a class.
 Model UsualModel(uint64_t samples, Rng& rng);
 
 absl::StatusOr<std::string> WriteIndex(const Model& model);
 
-/// Every sample and object of the index and everything it says of the whole, as text; or the first error.
+/// Describes every sample and object of the index and all its totals, as text; or the first error.
 std::string Describe(const Index& index);
-/// The same, from the model.
+/// Describes the model in the same way.
 std::string Describe(const Model& model);
 
 }  // namespace millrace::testing

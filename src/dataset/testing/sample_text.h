@@ -11,8 +11,8 @@
 
 namespace millrace::testing {
 
-/// "key: field=value field=value" of one sample, whose bytes are read as the index tells, checksums verified; for
-/// EXPECT_EQ.
+/// Returns "key: field=value field=value" of one sample, for EXPECT_EQ. Its bytes are read as the index tells, and
+/// their checksums are verified.
 inline std::string SampleText(const Dataset& dataset, const IndexedSample& sample) {
   IndexedObject object;
   EXPECT_TRUE(dataset.index().LookupObject(sample.object, &object).ok());

@@ -1,4 +1,5 @@
-"""The same JPEGs in formats that loaders of others want, each by the writer of its own library: for rival_loaders.py and bench/torch/data.py."""
+"""Writes the same JPEGs in formats that loaders of others want, each by the writer of its own library: for
+rival_loaders.py and bench/torch/data.py."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ SHARD_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Stored:
-    """An image in a file: one of its own, or a shard."""
+    """Is an image in a file: one of its own, or a shard."""
 
     name: str
     path: str
@@ -29,7 +30,7 @@ class Stored:
 
 
 def images_below(folder: Path) -> list[Stored]:
-    """Those of raw files and of tar shards, by their names."""
+    """Returns the images of raw files and of tar shards, by their names."""
     found = []
     for path in folder.rglob("*"):
         if path.suffix == ".tar":
@@ -62,7 +63,7 @@ def write_litdata(images: list[Stored], into: Path, shard_bytes: int) -> None:
 
 
 def write_parquet(images: list[Stored], into: Path, shard_bytes: int) -> None:
-    """As `datasets` writes its images."""
+    """Writes images as `datasets` writes its own."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -104,7 +105,7 @@ def write_tfrecord(images: list[Stored], into: Path, shard_bytes: int) -> None:
 
 
 def write_files(images: list[Stored], into: Path, shard_bytes: int) -> None:
-    """In a folder of a class."""
+    """Writes raw files into the folder of one class."""
     (into / "images").mkdir(parents=True)
     for number, image in enumerate(images):
         (into / "images" / f"{number:08}.jpg").write_bytes(image.read())

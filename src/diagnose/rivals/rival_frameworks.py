@@ -1,4 +1,5 @@
-"""tf.data, DALI and Ray Data, for rival_loaders.py: each with decoding and random crops of its own, Ray Data with Pillow."""
+"""Has tf.data, DALI and Ray Data, for rival_loaders.py: each with decoding and random crops of its own, Ray Data with
+Pillow."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ RATIO = (3 / 4, 4 / 3)
 
 
 def records(shard: bytes) -> Iterator[bytes]:
-    """Of a TFRecord file: a length, its checksum, the bytes, their checksum."""
+    """Yields the bytes of each record of a TFRecord file: a length, its checksum, the bytes, their checksum."""
     at = 0
     while at < len(shard):
         (length,) = struct.unpack_from("<Q", shard, at)
@@ -24,7 +25,7 @@ def records(shard: bytes) -> Iterator[bytes]:
 
 
 def image_feature(example: bytes) -> str:
-    """The feature that is an image, by its name, else by how it begins."""
+    """Finds the feature that is an image, by its name, else by how it begins."""
     import tensorflow as tf
 
     features = tf.train.Example.FromString(example).features.feature
@@ -89,8 +90,9 @@ def tfdata(task: Task) -> Epochs:
 
 
 def dali(task: Task) -> Epochs:
-    """On the CPU. From S3 its reader of files reads in all of its threads, that of shards in one: a request for each sample after the other, and before the
-    first batch one for each head, if there is no index."""
+    """Runs on the CPU. From S3, DALI's reader of files reads in all of its threads, and that of shards in one. The
+    latter makes a request for each sample, one after the other. Before the first batch it also makes one for each head,
+    if there is no index."""
     from nvidia.dali import fn, pipeline_def, types
 
     if task.on_s3:

@@ -1,4 +1,4 @@
-"""What the loaders of rival_loaders.py have in common: what is to be read, and what is done with an image."""
+"""Has what the loaders of rival_loaders.py have in common: what is to be read, and what is done with an image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Refused(Exception):
 
 @dataclass
 class Task:
-    """What to read, and how. `load` makes an array of the bytes of an image; `finish` something else of a batch that was not made by it."""
+    """Says what to read, and how. `load` makes an array of the bytes of an image. `finish` makes something else of a
+    batch that `load` did not make."""
 
     uri: str
     kind: str  # tar, raw, mds, litdata, parquet, tfrecord; own: what the loader reads
@@ -54,7 +55,7 @@ class Task:
 
     @property
     def prefix(self) -> str:
-        """Below which the objects lie; with a slash at its end."""
+        """Returns the prefix of the objects, with a slash at its end."""
         key = self.uri.removeprefix("s3://").partition("/")[2].rstrip("/")
         return key + "/" if key else ""
 
@@ -84,7 +85,7 @@ Epochs = Callable[[], Epoch]  # begins one
 
 
 def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, width and height of a crop, as torchvision's RandomResizedCrop draws it."""
+    """Returns left, top, width and height of a crop, as torchvision's RandomResizedCrop draws it."""
     area = width * height
     for _ in range(10):
         target = area * random.uniform(0.08, 1.0)
@@ -97,7 +98,7 @@ def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
 
 
 def cropped(data: Any, size: int) -> Any:
-    """Of the bytes of an image, or of one that Pillow has opened and not yet decoded."""
+    """Crops an image at random: the bytes of one, or one that Pillow has opened and not yet decoded."""
     from PIL import Image
 
     with Image.open(io.BytesIO(data)) if isinstance(data, (bytes, bytearray, memoryview)) else data as image:
@@ -115,7 +116,7 @@ def load_u8(data: bytes, size: int) -> Any:
 
 
 def shuffled(samples: Iterator[Any]) -> Iterator[Any]:
-    """Through a buffer, as WebDataset and others do it."""
+    """Shuffles through a buffer, as WebDataset and others do it."""
     buffer: list[Any] = []
     for sample in samples:
         if len(buffer) < SHUFFLED:
@@ -137,7 +138,7 @@ def images_in_tar(file: Any) -> Iterator[bytes]:
 
 
 def keys_below(task: Task, suffixes: tuple[str, ...]) -> list[str]:
-    """Of objects of S3, by boto3; of files, their paths."""
+    """Lists the keys of objects of S3, by boto3, or the paths of files."""
     if not task.on_s3:
         return sorted(str(path) for path in Path(task.folder).rglob("*") if path.name.endswith(suffixes))
     pages = s3_client(task).get_paginator("list_objects_v2").paginate(Bucket=task.bucket, Prefix=task.prefix)

@@ -8,12 +8,12 @@ were decoded. Exits 3 if a package is missing, 4 if the loader cannot read such 
 
     python rival_loaders.py NAME URI --kind tar --copy-from FOLDER --copy-to FOLDER
 
-makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, or reads another one faster, and nothing for
-others.
+makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, or reads another
+one faster. For other loaders, it makes nothing.
 
     python rival_loaders.py NAME URI --kind raw --epochs 3 --keep --scratch FOLDER
 
-tells what each of so many epochs took, if the loader keeps what it has read on the disk.
+reports what each of so many epochs took, if the loader keeps what it has read on the disk.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ RIVALS = {
 
 
 def processes() -> list[str]:
-    """This one, its children and theirs, while they live."""
+    """Returns this process, its children and theirs, while they live."""
     pids = ["self"]
     for pid in pids:
         with contextlib.suppress(OSError):  # it has just ended
@@ -87,7 +87,8 @@ def processes() -> list[str]:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of all below it, also of those that have ended and were waited for."""
+    """Returns the CPU seconds of this process and of all below it, also of those that have ended and were waited
+    for."""
     ticks = 0
     for pid in processes():
         with contextlib.suppress(OSError):
@@ -107,7 +108,7 @@ def end_workers() -> None:
 
 @dataclass
 class Pixels:
-    """The means of the images of the first epoch, or of as many of them as are asked for."""
+    """Has the means of the images of the first epoch, or of as many of them as are asked for."""
 
     wanted: int
     samples: int = 0
@@ -144,7 +145,7 @@ class Pixels:
 
 
 class Stream:
-    """Batches of epochs that follow one another without end."""
+    """Yields batches of epochs that follow one another without end."""
 
     def __init__(self, epochs: Epochs) -> None:
         self.ended = 0
@@ -184,7 +185,7 @@ def measure(stream: Stream, task: Task, options: argparse.Namespace) -> dict[str
 
 
 def measure_epochs(epochs: Epochs, count: int) -> dict[str, Any]:
-    """Each from its beginning: nothing is warmed up, since the first one is what it is about."""
+    """Measures each from its beginning: nothing is warmed up, since the first one is what it is about."""
     costs = []
     for _ in range(count):
         began, burnt = time.perf_counter(), cpu_seconds()
@@ -202,13 +203,13 @@ def versions(name: str) -> dict[str, str]:
 
 
 def said(error: Exception) -> str:
-    """The end of it, which says why, in a line. URLs lose what may be a signature."""
+    """Returns the end of the error, which says why, in a line. URLs lose what may be a signature."""
     text = re.sub(r"\?[^\s'\"]+", "?...", " ".join(str(error).split()))
     return text if len(text) <= 300 else "..." + text[-300:]
 
 
 def install_command(packages: str, environment: str) -> str:
-    """For an environment of its own, which may exist already."""
+    """Returns the command for an environment of its own, which may exist already."""
     folder = shlex.quote(environment)
     return f"python3 -m venv {folder} && {folder}/bin/pip install {packages}"
 

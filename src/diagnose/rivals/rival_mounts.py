@@ -1,4 +1,4 @@
-"""Buckets that are mounted as folders, for rival_loaders.py: PyTorch's DataLoader reads their files."""
+"""Mounts buckets as folders, for rival_loaders.py: PyTorch's DataLoader reads their files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def rclone(task: Task) -> Epochs:
 
 
 def mounted(task: Task, command: Callable[[str], list[str]]) -> Epochs:
-    """The loader over the folder of a mount, whose process is a child of this one, so that its CPU time counts."""
+    """Makes the loader over the folder of a mount, whose process is a child of this one, so that its CPU time
+    counts."""
     folder = task.scratch / "mount"
     program = command(str(folder))[0]
     if not task.on_s3:

@@ -1,4 +1,4 @@
-"""Loaders that PyTorch's users have, for rival_loaders.py."""
+"""Has the loaders that PyTorch's users have, for rival_loaders.py."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def iterable(read: Callable[[], Iterator[Any]]) -> Any:
 
 
 def dataloader(task: Task) -> Epochs:
-    """PyTorch's DataLoader over fsspec: objects by their keys, or shards one after the other."""
+    """Makes PyTorch's DataLoader over fsspec: objects by their keys, or shards one after the other."""
     import fsspec
     import torch.utils.data
 
@@ -123,7 +123,7 @@ def load_object(item: Any, load: Callable[[bytes], Any]) -> Any:
 
 
 def webdataset(task: Task) -> Epochs:
-    """Its pipes with curl and presigned URLs, which is how it reads from S3 without a client."""
+    """Uses its pipes with curl and presigned URLs, which is how it reads from S3 without a client."""
     import webdataset as wds
 
     if task.on_s3:
@@ -152,7 +152,7 @@ def load_of_names(sample: dict[str, Any], load: Callable[[bytes], Any]) -> Any:
 
 
 def import_streaming() -> Any:
-    """mosaicml-streaming without its own `__init__`, which loads data sets of torchvision."""
+    """Imports mosaicml-streaming without its own `__init__`, which loads data sets of torchvision."""
     import importlib.util
     import types
 
@@ -194,7 +194,7 @@ def remove_shared_memory(prefix: str) -> None:
 
 
 def load_of_columns(sample: dict[str, Any], load: Callable[[bytes], Any]) -> Any:
-    """The column that is an image: by its name, else the longest bytes."""
+    """Finds the column that is an image: by its name, else the longest bytes."""
     named = [value for name, value in sample.items() if name == "image" or f".{name}".endswith(IMAGES)]
     return load(named[0] if named else max((value for value in sample.values() if isinstance(value, bytes)), key=len))
 
@@ -218,7 +218,7 @@ def litdata(task: Task) -> Epochs:
 
 
 def spdl(task: Task) -> Epochs:
-    """Threads in one process. It has no client of S3: obstore, a native one, fetches the shards."""
+    """Uses threads in one process. It has no client of S3: obstore, a native one, fetches the shards."""
     import obstore
     import obstore.store
     import spdl.io
@@ -268,7 +268,7 @@ def spdl(task: Task) -> Epochs:
 
 
 def huggingface(task: Task) -> Epochs:
-    """Streaming, from Parquet with a column `image`, as `datasets` writes it."""
+    """Streams from Parquet with a column `image`, as `datasets` writes it."""
     import datasets
 
     datasets.disable_progress_bars()

@@ -16,7 +16,7 @@
 
 namespace millrace::testing {
 
-/// Data sets in memory, packed by a runtime with little of it.
+/// Has data sets in memory, packed by a runtime with little of it.
 class PackTest : public ::testing::Test {
  protected:
   void Put(const std::string& uri, const std::string& key, std::string_view bytes) {
@@ -52,7 +52,7 @@ class PackTest : public ::testing::Test {
     ASSERT_TRUE(report.ok()) << report.status();
     ASSERT_FALSE(report->complete);
   }
-  // All shards one behind the other.
+  // Returns all shards one behind the other.
   std::string Shards(const std::string& uri) {
     std::string all;
     const auto location = stores_.Open(uri);
@@ -89,7 +89,7 @@ class PackTest : public ::testing::Test {
     return value.ok() ? std::string(AsText(*value)) : "";
   }
 
-  // The digest of the interface, of all samples in index order.
+  // Returns the digest of the interface, of all samples in index order.
   std::string Digest(const std::string& uri) {
     const auto dataset = Open(uri);
     if (dataset == nullptr) return "";

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// A pair of Megatron's files with documents of these lengths, written to `uri`, and indexed. Token t of document d is
-/// 1 + d * 2^20 + t, as an int32. Fails the test, and gives null, where that does not work.
+/// Writes a pair of Megatron's files with documents of these lengths to `uri`, and indexes it. Token t of document d is
+/// 1 + d * 2^20 + t, as an int32. Fails the test, and returns null, if that does not work.
 std::unique_ptr<Dataset> OpenTokenPair(Runtime& runtime, Stores& stores, const std::string& uri,
                                        const std::vector<uint32_t>& lengths);
 

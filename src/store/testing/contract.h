@@ -10,7 +10,7 @@
 
 #include "store/object_store.h"
 
-/// The contract of ObjectStore as tests, in the contract_*.cc beside. A test program links this library and
+/// These tests are the contract of ObjectStore, in the contract_*.cc beside. A test program links this library and
 /// instantiates the suite for its stores:
 ///
 ///   INSTANTIATE_TEST_SUITE_P(Memory, StoreContract, ::testing::Values(StoreKind{"Memory", MakeMemoryPlace}),
@@ -18,18 +18,18 @@
 
 namespace millrace {
 
-/// A place for objects, empty when made.
+/// Provides a place for objects, empty when made.
 class StorePlace {
  public:
   virtual ~StorePlace() = default;
 
-  /// A store over this place. A store that keeps objects itself (memory) is a new and empty one each time.
+  /// Opens a store over this place. A store that keeps objects itself (memory) is a new and empty one each time.
   virtual std::unique_ptr<ObjectStore> Open() = 0;
 
-  /// A store over a bucket or folder that does not exist; null where there is no such thing.
+  /// Opens a store over a bucket or folder that does not exist; null if there is no such thing.
   virtual std::unique_ptr<ObjectStore> OpenMissing() = 0;
 
-  /// True when it refuses keys such as "a//b" and "..".
+  /// Returns true if it refuses keys such as "a//b" and "..".
   virtual bool is_folder() const { return false; }
 };
 
@@ -45,7 +45,7 @@ inline std::string StoreKindName(const ::testing::TestParamInfo<StoreKind>& info
   return info.param.name;
 }
 
-/// Bytes that depend on the seed only.
+/// Returns bytes that depend on the seed only.
 std::string RandomText(size_t size, uint64_t seed = 1);
 
 class StoreContract : public ::testing::TestWithParam<StoreKind> {
@@ -55,7 +55,7 @@ class StoreContract : public ::testing::TestWithParam<StoreKind> {
 
   ObjectStore& store() { return *store_; }
 
-  /// What the store holds under `key`, or a text that begins with "error".
+  /// Returns what the store holds under `key`, or a text that begins with "error".
   std::string Contents(const std::string& key);
   void PutText(const std::string& key, std::string_view text);
   absl::StatusOr<std::string> GetText(const std::string& key, ByteRange range, GetOptions options = {});
@@ -65,7 +65,7 @@ class StoreContract : public ::testing::TestWithParam<StoreKind> {
   std::unique_ptr<ObjectStore> store_;
 };
 
-/// What holds besides for stores that copy by themselves (ObjectStore::CopiesFrom).
+/// Tests what also holds for stores that copy by themselves (ObjectStore::CopiesFrom).
 class StoreCopyContract : public StoreContract {};
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Writes in place of one version of an object, and of no other.
+// These tests write in place of one version of an object, and of no other.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

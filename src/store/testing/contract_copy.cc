@@ -1,4 +1,4 @@
-// Copies that the store makes by itself.
+// These tests are of copies that the store makes by itself.
 
 #include <gmock/gmock.h>
 

@@ -6,7 +6,8 @@
 #include "store/completion.h"
 #include "store/testing/contract.h"
 
-/// The contract of ObjectStore, as far as it is about large objects: their pieces and their stored parts.
+/// These tests are the contract of ObjectStore, as far as it is about large objects: their pieces and their stored
+/// parts.
 
 namespace millrace {
 
@@ -170,7 +171,7 @@ TEST_P(StoreContract, HeadOfThePartsIsAHead) {
   EXPECT_EQ(head("missing").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(head("").status().code(), absl::StatusCode::kInvalidArgument);
 
-  // What was written in pieces has them as its parts, or nobody knows of any.
+  // An object that was written in pieces has them as its parts, or nobody knows of any.
   const std::string text = RandomText(14 * kMiB);
   const Pieces pieces(text.size(), 6 * kMiB, kPieceBytes, store().traits().pieces);
   auto writer = store().WritePieces("large", {});

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
-// Names that break careless escaping, sorting or paths, and that every store takes.
+// These names break careless escaping, sorting or paths, and every store takes them.
 const std::vector<std::string>& OddKeys() {
   static const std::vector<std::string> keys = [] {
     std::vector<std::string> all{" leading space",

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A store around another one that counts its reads.
+/// Counts the reads of another store.
 class CountingStore final : public ForwardingStore {
  public:
   /// `reads` must outlive it.

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A bucket of a devstore in this process. Each client has a runtime, connections and experience of its own.
+/// Is a bucket of a devstore in this process. Each client has a runtime, connections and experience of its own.
 class DevstoreBucket {
  public:
   static constexpr const char* kName = "bkt";
@@ -40,7 +40,7 @@ class DevstoreBucket {
     S3Store store;
   };
 
-  /// `adjusted`: with the changed settings; else one that gets on with the server.
+  /// Makes a client with the changed settings if `adjusted`, else one whose settings suit the server.
   std::unique_ptr<Client> NewClient(bool adjusted = true, int io_threads = 1) const {
     S3Config config = config_;
     if (adjusted && adjust_) adjust_(config);
@@ -55,7 +55,7 @@ class DevstoreBucket {
   std::unique_ptr<Devstore> server_;  // outlives its clients
 };
 
-/// Bytes that depend on nothing but these numbers.
+/// Makes bytes that depend on nothing but these numbers.
 inline std::string SeededBytes(size_t size, uint64_t seed) {
   Rng rng(HashKey(0x62797465, {seed}));
   std::string bytes(size, '\0');

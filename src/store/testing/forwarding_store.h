@@ -9,12 +9,12 @@
 
 namespace millrace {
 
-/// A store around another one, which it owns, that forwards every call. A test overrides what it watches or spoils.
+/// Forwards every call to another store, which it owns. A test overrides what it watches or spoils.
 class ForwardingStore : public ObjectStore {
  public:
   explicit ForwardingStore(std::unique_ptr<ObjectStore> below)
       : ObjectStore(below->traits()), below_(std::move(below)) {}
-  /// Around an empty store in memory.
+  /// Forwards to an empty store in memory.
   explicit ForwardingStore(StoreTraits traits = {.root = "test://"})
       : ObjectStore(std::move(traits)), below_(std::make_unique<MemoryStore>("below")) {}
 
@@ -46,7 +46,7 @@ class ForwardingStore : public ObjectStore {
 
  protected:
   ObjectStore& below() { return *below_; }
-  /// For destructors: ends the calls, whose callbacks use what is about to go.
+  /// Ends the calls, whose callbacks use what is about to go. It is for destructors.
   void Close() { below_.reset(); }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// A bucket of an S3 server. Open() empties it: never point this at data that somebody needs.
+/// Is a bucket of an S3 server. Open() empties it: never point this at data that somebody needs.
 class S3Place : public StorePlace {
  public:
   S3Place(S3Config config, std::string bucket);

@@ -15,14 +15,14 @@
 
 namespace millrace {
 
-/// Objects in memory whose reads and writes a test watches and spoils. Set the hooks before the first call.
+/// Keeps objects in memory whose reads and writes a test watches and spoils. Set the hooks before the first call.
 class ScriptedStore final : public ForwardingStore {
  public:
   explicit ScriptedStore(const std::string& name = "scripted") : ForwardingStore(std::make_unique<MemoryStore>(name)) {}
   ~ScriptedStore() override { Close(); }
 
-  // What is done instead of a read; it may go on by `read`, now or later. `times`: how often this range was read
-  // before.
+  // Runs instead of a read; it may continue with the read by `read`, now or later. `times`: how often this range was
+  // read before.
   std::function<void(const GetOptions& options, int times, absl::AnyInvocable<void()> read, GetCallback& done)> on_get;
   std::function<void(MutableByteSpan bytes, const GetOptions& options, int times)> damage;  // after a read
   std::function<absl::Status(size_t index)> on_write;                                       // of a piece
@@ -35,7 +35,7 @@ class ScriptedStore final : public ForwardingStore {
   void set_medium(StoreTraits::Medium medium) { traits_.medium = medium; }
   void set_limits(PieceLimits limits) { traits_.pieces = limits; }
 
-  // What was asked for.
+  // These return what was asked for.
   std::vector<GetOptions> gets() const {
     std::lock_guard lock(mutex_);
     return gets_;

@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// An empty folder for a test, removed with all that is in it.
+/// Makes an empty folder for a test, which is removed with all that is in it.
 class TempFolder {
  public:
   TempFolder();
