@@ -12,10 +12,10 @@ namespace millrace {
 
 namespace {
 
-// Of the budget.
+// A share of the budget.
 constexpr uint64_t kLeftByAhead = 4;
 constexpr uint64_t kLeftByNow = 16;
-// Of what is kept.
+// A share of the kept bytes.
 constexpr uint64_t kShareUsedUp = 4;
 constexpr uint64_t kMaxUsedUp = uint64_t{16} << 20;
 // Among these is looked for one whose memory fits.
@@ -117,7 +117,7 @@ BlockTier::Version::~Version() {
   tier_->Close(object_);
 }
 
-// Null if it is not there, or has failed: those who hold it are told; others ask again.
+// Null if it is not there, or has failed. Its holders see the error; others ask again.
 std::shared_ptr<BlockTier::Piece> BlockTier::Find(Object& object, uint64_t number) {
   const auto found = object.pieces.find(number);
   if (found == object.pieces.end()) return nullptr;

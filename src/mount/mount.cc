@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the kernel asks for by itself, as it reads ahead. There are more threads than that: if a store is away and all
-// of them wait, some are left to hear that a program was killed.
+// The requests that the kernel makes by itself, as it reads ahead. There are more threads than that: if a store is away
+// and all of them wait, some are left to hear that a program was killed.
 constexpr unsigned kMaxBackground = 128;
 // Requests come in bursts: threads that end after each and are made for the next cost more than to keep them.
 constexpr unsigned kIdleThreads = 64;
@@ -53,7 +53,7 @@ bool IsMounted(const std::string& folder) {
     words >> source >> place >> type;
     std::string plain;
     for (size_t i = 0; i < place.size(); ++i) {
-      // A blank is written \040, likewise a tab, a line feed and a backslash.
+      // A blank is written \040. A tab, a line feed and a backslash have such numbers, too.
       if (place[i] == '\\' && i + 3 < place.size()) {
         plain += static_cast<char>(std::stoi(place.substr(i + 1, 3), nullptr, 8));
         i += 3;
@@ -185,8 +185,8 @@ absl::Status Mount::Server::Begin() {
   if (fuse_session_mount(session_, options_.folder.c_str()) != 0) {
     fuse_session_destroy(std::exchange(session_, nullptr));
     return absl::PermissionDeniedError(
-        fmt::format("{}: cannot be mounted on; see above, and check that /dev/fuse is there (in a container: --device "
-                    "/dev/fuse --cap-add SYS_ADMIN), that fusermount3 is installed, and, for allow_other, that "
+        fmt::format("{}: cannot be mounted on; see above. Check that /dev/fuse is there (in a container: --device "
+                    "/dev/fuse --cap-add SYS_ADMIN) and that fusermount3 is installed. For allow_other, check that "
                     "/etc/fuse.conf has user_allow_other",
                     options_.folder));
   }

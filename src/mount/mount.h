@@ -33,10 +33,10 @@ struct MountOptions {
   int threads = 192;       // calls that are served at a time; more than the kernel makes by itself, 128
 };
 
-/// Whether a file system of Millrace is mounted on the folder, be its process dead or alive.
+/// Returns true if a file system of Millrace is mounted on the folder, be its process dead or alive.
 bool IsMounted(const std::string& folder);
 
-/// Whether a mount of the prefix that is not writable shows anything. Blocking; errors are those of the store.
+/// Returns true if a read-only mount of the prefix shows anything. Blocking; errors are those of the store.
 absl::StatusOr<bool> ShowsAnything(ObjectStore& store, const std::string& prefix);
 
 /// A part of a store as a file system in a folder. The store must outlive it; the budget bounds what is read

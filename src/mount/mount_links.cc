@@ -10,11 +10,17 @@
 
 namespace millrace {
 
-// As KeyOf, for a name that something gets: what has a name of links would be one.
+// A file that gets such a key, or whose size changes under it, would become a link.
+absl::Status Mount::Server::CheckNoLinkKey(const std::string& key) const {
+  if (!options_.links || !IsLinkKey(key)) return absl::OkStatus();
+  return RefusedWith(EINVAL, store_.Uri(key) + ": this name belongs to objects that are symbolic links");
+}
+
+// The same as KeyOf, for a file that is made.
 absl::StatusOr<std::string> Mount::Server::NewKeyOf(uint64_t parent, const char* name) const {
   ASSIGN_OR_RETURN(std::string key, KeyOf(parent, name));
-  if (!options_.links || !IsLinkKey(name)) return key;
-  return RefusedWith(EINVAL, store_.Uri(key) + ": names that end so are those of objects that are symbolic links");
+  RETURN_IF_ERROR(CheckNoLinkKey(key));
+  return key;
 }
 
 absl::StatusOr<std::string> Mount::Server::LinkKeyOf(const std::string& key, const char* name) {
@@ -23,7 +29,7 @@ absl::StatusOr<std::string> Mount::Server::LinkKeyOf(const std::string& key, con
   return RefusedWith(ENAMETOOLONG, fmt::format("{}: the name or the key is too long for a link", name));
 }
 
-// As Find, and a file that is being written is found, too.
+// The same as Find. It also finds a file that is being written.
 absl::StatusOr<Node> Mount::Server::FindShown(uint64_t parent, const char* name, const std::string& key,
                                               const Patience& patience) const {
   if (const auto file = local_.Find(key)) return file->node();
@@ -86,6 +92,9 @@ absl::Status Mount::Server::ReadLink(Request request, uint64_t inode) {
   RETURN_IF_ERROR(bytes.status());
   std::string target;
   for (const ByteSpan part : bytes->parts) target.append(reinterpret_cast<const char*>(part.data()), part.size());
+  if (target.find('\0') != target.npos) {
+    return RefusedWith(EIO, store_.Uri(node.key) + ": is no link, since its bytes are no path: one of them is zero");
+  }
   fuse_reply_readlink(request, target.c_str());
   return absl::OkStatus();
 }

@@ -102,13 +102,13 @@ class Mount::Server {
   static void AnswerChange(Request request, Work work) {
     Answer(request, std::move(work), ErrnoOfChange);
   }
-  /// What is not there, or was replaced, or is in the way is no news.
+  /// Returns false for files that are not there, were replaced, or are in the way.
   static bool IsNews(const absl::Status& status);
 
   Patience PatienceOf(Request request) const;
   void Warn(const absl::Status& status);
 
-  // What files and folders are (mount_server.cc).
+  // Files and folders (mount_server.cc).
   double Validity() const { return std::chrono::duration<double>(options_.metadata_ttl).count(); }
   struct stat StatOf(const Node& node, uint64_t inode);
   mode_t PermissionsOf(const Node& node) const;
@@ -162,7 +162,7 @@ class Mount::Server {
   bool Defer(const std::shared_ptr<WrittenFile>& file);
   bool CommitClosed(const std::shared_ptr<WrittenFile>& file);
   bool CommitLater(const std::shared_ptr<WrittenFile>& file);
-  static bool SettleLater(const std::shared_ptr<WrittenFile>& file);
+  bool SettleLater(const std::shared_ptr<WrittenFile>& file);
   void CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed);
   void ReleaseFile(Request request, fuse_file_info& file);
   void FinishFile(WrittenFile& file, std::atomic<bool>& is_away);
@@ -178,6 +178,7 @@ class Mount::Server {
   void AbandonStream(const std::shared_ptr<WrittenFile>& file);
 
   // Symbolic links (mount_links.cc).
+  absl::Status CheckNoLinkKey(const std::string& key) const;
   absl::StatusOr<std::string> NewKeyOf(uint64_t parent, const char* name) const;
   static absl::StatusOr<std::string> LinkKeyOf(const std::string& key, const char* name);
   absl::StatusOr<Node> FindShown(uint64_t parent, const char* name, const std::string& key,

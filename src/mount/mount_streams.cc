@@ -102,6 +102,7 @@ absl::Status Mount::Server::CreateStream(Request request, uint64_t parent, const
 absl::Status Mount::Server::OpenStream(Request request, uint64_t inode, fuse_file_info& file) {
   const Patience patience = PatienceOf(request);
   ASSIGN_OR_RETURN(const Node known, Known(inode));
+  RETURN_IF_ERROR(CheckNoLinkKey(known.key));
   const std::string uri = store_.Uri(known.key);
   RETURN_IF_ERROR(Settle(known.key, patience));
   if (options_.no_overwrite || (file.flags & O_TRUNC) == 0) return CannotChange(uri, options_.no_overwrite);

@@ -76,6 +76,7 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::OpenWritten(uint64_t
       return absl::FailedPreconditionError(fmt::format("{}: was replaced", file->key()));
     }
     ASSIGN_OR_RETURN(const Node known, Known(inode));
+    RETURN_IF_ERROR(CheckNoLinkKey(known.key));
     if (local_.Find(known.key) != nullptr) {
       return absl::FailedPreconditionError(fmt::format("{}: was replaced", known.key));
     }
@@ -276,9 +277,9 @@ absl::Status Mount::Server::CommitFile(const std::shared_ptr<WrittenFile>& file,
 }
 
 // A program has closed the file, when its last process that could write has. A shell opens files for the programs that
-// it starts, which inherit them and close them when they end: so only the process that opened a file closes it for all.
-// One that is empty is committed a moment later, since shells open files, and pass them on, before there is anything in
-// them.
+// it starts. They inherit the files and close them when they end. So only the process that opened a file closes it for
+// all. One that is empty is committed a moment later, since shells open files, and pass them on, before there is
+// anything in them.
 absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& file) {
   OpenFile& open = FileOf(file);
   if (open.written == nullptr) {
@@ -326,7 +327,8 @@ void Mount::Server::GiveUp(const std::shared_ptr<WrittenFile>& file) {
 // The same of a file whose writer was killed: a half checkpoint must not look whole, but a log is of use. So its bytes
 // stay for `millrace mount --recover`, as long as they leave room for files of programs that live.
 void Mount::Server::GiveUpKilled(const std::shared_ptr<WrittenFile>& file) {
-  const std::string killed = store_.Uri(file->key()) + ": its writer was killed, so it is no object";
+  const std::string killed =
+      store_.Uri(file->key()) + ": its writer was killed before it closed it, so it is no object, and may not be whole";
   if (staging_->used_bytes() <= staging_->most_bytes() / 2) {
     file->Park(killed);
   } else {
@@ -371,7 +373,9 @@ bool Mount::Server::CommitLater(const std::shared_ptr<WrittenFile>& file) {
 bool Mount::Server::SettleLater(const std::shared_ptr<WrittenFile>& file) {
   if (!file->SettleIdle()) return false;
   file->settles_later = false;
-  return !file->unsettled() || file->settles_later.exchange(true);  // was it written again meanwhile?
+  // It may have been written meanwhile.
+  if (file->unsettled() && !file->settles_later.exchange(true)) idle_->Add(file);
+  return true;
 }
 
 // A handle that writes is gone; `closed`: its process has closed it before. The rest is committed now: an empty

@@ -49,7 +49,7 @@ std::string LinkKey(const std::string& key) {
 bool IsLinkKey(std::string_view key) {
   if (!key.ends_with(kRcloneLink)) return false;
   key.remove_suffix(kRcloneLink.size());
-  return !key.empty() && key.back() != '/';
+  return IsFileName(key.substr(key.rfind('/') + 1));  // npos + 1 is 0
 }
 
 bool RemoteTree::IsLink(const Node& node) const {
@@ -141,7 +141,7 @@ absl::StatusOr<bool> RemoteTree::HidesLink(const std::string& key, const Page& p
   const absl::StatusOr<Node> file = Look(key, patience);
   if (absl::IsNotFound(file.status())) return false;
   RETURN_IF_ERROR(file.status());
-  return true;
+  return !IsLink(*file);  // that one has another name
 }
 
 absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std::string continuation,

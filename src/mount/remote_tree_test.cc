@@ -128,15 +128,16 @@ std::vector<std::string> ListWithLinks(const RemoteTree& tree, const std::string
 
 TEST_F(RemoteTreeTest, LinksAreObjectsOfANameOfTheirOwn) {
   for (const char* key : {"d/a.rclonelink", "d/file", "d/file.rclonelink", "d/folder.rclonelink", "d/folder/x",
-                          "d/.rclonelink", "d/z.rclonelink/x"})
+                          "d/.rclonelink", "d/..rclonelink", "d/...rclonelink", "d/z.rclonelink/x"})
     Put(key);
   Put("d/empty.rclonelink", "");
   Put("d/long.rclonelink", std::string(4096, 'x'));
   Put("d/most.rclonelink", std::string(4095, 'x'));
   const RemoteTree links(store_, std::chrono::seconds(1), RemoteTree::OwnFiles::kShown, RemoteTree::Links::kAreLinks);
-  EXPECT_THAT(ListWithLinks(links, "d/"), ElementsAre(".rclonelink", "a@", "empty.rclonelink", "file", "folder/",
-                                                      "long.rclonelink", "most@", "z.rclonelink/"));
-  EXPECT_EQ(List("d/").size(), 10u);
+  EXPECT_THAT(ListWithLinks(links, "d/"),
+              ElementsAre("...rclonelink", "..rclonelink", ".rclonelink", "a@", "empty.rclonelink", "file", "folder/",
+                          "long.rclonelink", "most@", "z.rclonelink/"));
+  EXPECT_EQ(List("d/").size(), 12u);
   const absl::StatusOr<Node> link = links.Lookup("d/", "a", NoHurry());
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_EQ(link->key, "d/a.rclonelink");
@@ -157,16 +158,18 @@ TEST_F(RemoteTreeTest, ALinkGivesWayAlsoToWhatIsOnAnotherPage) {
   Put("folder.rclonelink");
   Put("folder/x");
   Put("link.rclonelink");
+  Put("link.rclonelink.rclonelink");
   for (int i = 0; i < 1200; ++i) {
     Put(fmt::format("file-{:04}", i));
     Put(fmt::format("folder.s{:04}", i));
     Put(fmt::format("link-{:04}", i));
     Put(fmt::format("link.s{:04}", i));
+    Put(fmt::format("link.rclonelink-{:04}", i));
   }
   const RemoteTree links(store_, std::chrono::seconds(1), RemoteTree::OwnFiles::kShown, RemoteTree::Links::kAreLinks);
   const std::vector<std::string> names = ListWithLinks(links, "");
-  EXPECT_EQ(names.size(), 4803u);
-  for (const char* name : {"file", "folder/", "link@"})
+  EXPECT_EQ(names.size(), 6004u);
+  for (const char* name : {"file", "folder/", "link@", "link.rclonelink@"})
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   for (const char* name : {"file@", "folder@"}) EXPECT_EQ(std::count(names.begin(), names.end(), name), 0) << name;
 }

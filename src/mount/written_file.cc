@@ -448,7 +448,12 @@ void WrittenFile::Park(const std::string& why) {
 
 void WrittenFile::ParkLocked(const std::string& why) {
   changed_ = false;
-  if (file_ == nullptr || content_.has_lost()) return;
+  if (file_ == nullptr) return;
+  if (content_.has_lost()) {
+    Log(LogLevel::kWarning, "mount",
+        why + "; its bytes are lost, since the staging folder had no room for all of them");
+    return;
+  }
   absl::Status kept = file_->Note(RecordLocked(), /*synced=*/true);
   if (kept.ok()) kept = file_->Sync();
   file_->Keep();

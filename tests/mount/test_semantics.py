@@ -567,7 +567,8 @@ def test_bytes_of_a_killed_writer(
         (folder / "train.log").write_bytes(b"another one")
     assert place.objects() == {"there": b"text", "train.log": b"another one"}
     listed = left_files(sandbox)
-    assert f"s3://b/{place.prefix}/train.log  " in listed and "its writer was killed" in listed
+    assert f"s3://b/{place.prefix}/train.log  " in listed
+    assert "its writer was killed before it closed it, so it is no object, and may not be whole" in listed
     (copy,) = (line.split() for line in listed.splitlines() if "millrace cp" in line)
     assert Path(copy[2]).read_bytes() == b"line of a log\n" * lines and copy[2] in log.read_text()
 
@@ -881,6 +882,8 @@ def test_links(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
         "to-folder.rclonelink": b"d",
         "dangling.rclonelink": "nothing/\u00e9 ".encode(),
     }
+    place.put("theirs.rclonelink", b"other")
+    assert os.readlink(folder / "theirs") == "other"
     place.put("theirs.rclonelink", b"there")
     place.put("empty.rclonelink", b"")
     place.put("long.rclonelink", b"x" * 4096)
@@ -941,7 +944,7 @@ def test_links_in_a_folder(place: Place) -> None:
     assert place.objects() == {"there": b"text"}
 
 
-@says("If a file or folder has the name of a link, it is seen and the link is not.")
+@says("If a file or folder has the name of a link, it is seen and the link is not, until it is removed.")
 def test_links_give_way(place: Place) -> None:
     for name in ("file.rclonelink", "folder.rclonelink", "file", "folder/a"):
         place.put(name)
@@ -949,10 +952,59 @@ def test_links_give_way(place: Place) -> None:
     assert sorted(os.listdir(folder)) == ["file", "folder", "there"]
     assert not (folder / "file").is_symlink() and (folder / "file").is_file()
     assert not (folder / "folder").is_symlink() and (folder / "folder").is_dir()
+    os.remove(folder / "file")
+    assert os.readlink(folder / "file") == "text"
+    with open(folder / "new", "wb") as file:
+        place.put("new.rclonelink")  # by another machine
+        files = [entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+        assert sorted(files) == ["new", "there"]
+        file.write(b"1")
+    assert (folder / "new").read_bytes() == b"1" and sorted(os.listdir(folder)) == ["file", "folder", "new", "there"]
+
+
+@says("The kernel follows a link as on a disk, so a link may lead out of the mount, to nothing, or to itself: `ELOOP`.")
+@pytest.mark.parametrize("mount", ["write", "stream"])
+def test_where_links_lead(place: Place, tmp_path: Path, mount: str) -> None:
+    folder = place.at(mount)
+    (tmp_path / "outside").write_bytes(b"outside")
+    os.symlink(tmp_path / "outside", folder / "absolute")
+    os.symlink(os.path.relpath(tmp_path / "outside", folder), folder / "relative")
+    assert (folder / "absolute").read_bytes() == b"outside" == (folder / "relative").read_bytes()
+    os.symlink("itself", folder / "itself")
+    refused(lambda: (folder / "itself").read_bytes(), errno.ELOOP)
+    os.symlink("other", folder / "one")
+    os.symlink("one", folder / "other")
+    refused(lambda: os.stat(folder / "one"), errno.ELOOP)
+    os.symlink("nothing", folder / "dangling")
+    refused(lambda: (folder / "dangling").read_bytes(), errno.ENOENT)
+    longest = "x/" * 2047 + "y"
+    os.symlink(longest, folder / "longest")
+    assert os.readlink(folder / "longest") == longest and os.lstat(folder / "longest").st_size == 4095
+    refused(lambda: os.symlink(longest + "z", folder / "longer"), errno.ENAMETOOLONG)
+
+
+@says("If the bytes of such an object are no path, since one of them is zero, `readlink` fails with `EIO`.")
+def test_what_no_link_holds(place: Place) -> None:
+    place.put("zero.rclonelink", b"there\0nothing")
+    refused(lambda: os.readlink(place.at("write") / "zero"), errno.EIO)
+    os.remove(place.at("write") / "zero")
+    assert place.objects() == {"there": b"text"}
+
+
+@says("With `--no-overwrite`, links are made and removed, and neither a link nor a file replaces anything: `EEXIST`.")
+def test_links_that_stay(place: Place) -> None:
+    folder = place.at("keep")
+    os.symlink("there", folder / "a")
+    os.symlink("a", folder / "b")
+    for source, target in (("b", "a"), ("b", "there"), ("there", "a")):
+        refused(lambda source=source, target=target: os.replace(folder / source, folder / target), errno.EEXIST)
+    os.rename(folder / "b", folder / "c")
+    os.remove(folder / "c")
+    assert place.objects() == {"there": b"text", "a.rclonelink": b"there"}
 
 
 @says(
-    "Where there are links, no file is made whose name ends with `.rclonelink`: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`."
+    "Where there are links, no file whose name ends with `.rclonelink` is made or changed: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`."
 )
 @pytest.mark.parametrize("mount", ["write", "stream"])
 def test_names_of_links(place: Place, mount: str) -> None:
@@ -963,6 +1015,19 @@ def test_names_of_links(place: Place, mount: str) -> None:
     os.symlink("x", folder / ("n" * 244))
     refused(lambda: os.symlink("x", folder / ("n" * 245)), errno.ENAMETOOLONG)
     assert sorted(os.listdir(folder)) == ["n" * 244, "there"]
+    place.put("empty.rclonelink", b"")
+    place.put("long.rclonelink", b"x" * 4096)
+    for name in ("empty", "long"):
+        refused(lambda name=name: (folder / f"{name}.rclonelink").write_bytes(b"x"), errno.EINVAL)
+    if mount == "write":
+        refused(lambda: os.truncate(folder / "long.rclonelink", 10), errno.EINVAL)
+        refused(lambda: os.truncate(folder / "empty.rclonelink", 10), errno.EINVAL)
+    os.rename(folder / "long.rclonelink", folder / "long")
+    assert (folder / "long").read_bytes() == b"x" * 4096
+    os.remove(folder / "empty.rclonelink")
+    (folder / "d").mkdir()
+    os.rename(folder / "d", folder / "d.rclonelink")
+    assert sorted(os.listdir(folder)) == ["d.rclonelink", "long", "n" * 244, "there"]
 
 
 @says("A link belongs to the user who makes it, and its owner and times can be set until the mount ends.")
