@@ -149,10 +149,10 @@ class BlockTier {
 
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::unique_ptr<Object>> objects_;  // by version and key
-  std::list<std::shared_ptr<Piece>> turns_;                           // the ones that were used last at the end
+  std::list<std::shared_ptr<Piece>> lru_;                             // the ones that were used last at the end
   uint64_t bytes_ = 0;
   uint64_t unheld_bytes_ = 0;   // of these, nobody holds so many
-  uint64_t used_up_bytes_ = 0;  // and of these, so many are at the beginning of the turns, since they were used up
+  uint64_t used_up_bytes_ = 0;  // and of these, so many are at the beginning of that list, since they were used up
 };
 
 }  // namespace millrace

@@ -479,8 +479,8 @@ absl::StatusOr<ObjectInfo> FileUpload::End(Lock& lock, const Patience& patience)
     phase_ = Phase::kDraining;
     if (writer_ != nullptr && part_ != nullptr) SendPart(lock);
   }
-  const auto settled = [this] { return !status_.ok() || phase_ == Phase::kCommitting || in_flight_ == 0; };
-  absl::Status waited = WaitWhileAnswered(lock, patience, settled);
+  const auto has_ended = [this] { return !status_.ok() || phase_ == Phase::kCommitting || in_flight_ == 0; };
+  absl::Status waited = WaitWhileAnswered(lock, patience, has_ended);
   if (waited.ok() && status_.ok() && phase_ == Phase::kDraining) BeginFinish(lock);
   if (waited.ok()) {
     waited = WaitWhileAnswered(lock, patience, [this] { return !status_.ok() || result_.has_value(); });

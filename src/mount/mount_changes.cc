@@ -246,7 +246,7 @@ absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const c
   RETURN_IF_ERROR(CheckWritable());
   const Patience patience = PatienceOf(request);
   ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
-  if (staging_ == nullptr) RETURN_IF_ERROR(Settle(key, patience));
+  if (staging_ == nullptr) RETURN_IF_ERROR(AwaitStream(key, patience));
   ASSIGN_OR_RETURN(const Node node, FindShown(parent, name, key, patience));
   if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
   RETURN_IF_ERROR(RemoveObject(node, patience));

@@ -206,8 +206,8 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
   ASSIGN_OR_RETURN(const std::string from, KeyOf(parent, name));
   ASSIGN_OR_RETURN(const std::string to, KeyOf(new_parent, new_name));
   if (staging_ == nullptr) {
-    RETURN_IF_ERROR(Settle(from, patience));
-    RETURN_IF_ERROR(Settle(to, patience));
+    RETURN_IF_ERROR(AwaitStream(from, patience));
+    RETURN_IF_ERROR(AwaitStream(to, patience));
   }
   if (from == to) {
     fuse_reply_err(request, 0);

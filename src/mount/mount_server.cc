@@ -86,7 +86,7 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
   }
   if (staging_ != nullptr && staging_->writes_later()) {
     idle_ = std::make_unique<DelayedFiles>(
-        kIdle, 1, [this](const std::shared_ptr<WrittenFile>& file) { return SettleLater(file); });
+        kIdle, 1, [this](const std::shared_ptr<WrittenFile>& file) { return FlushLater(file); });
   }
 }
 
@@ -295,7 +295,7 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
   ASSIGN_OR_RETURN(Node node, Known(inode));
   if (options_.writable && staging_ == nullptr) {
     const std::shared_ptr<WrittenFile> written = local_.Find(node.key);
-    if (ShownFile(written) != nullptr) RETURN_IF_ERROR(Settle(node.key, patience));
+    if (ShownFile(written) != nullptr) RETURN_IF_ERROR(AwaitStream(node.key, patience));
     if (written != nullptr && written->in_store() && written->closed) {
       RETURN_IF_ERROR(AwaitReplacement(node.key, patience));
     }

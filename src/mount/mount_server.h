@@ -162,14 +162,14 @@ class Mount::Server {
   bool Defer(const std::shared_ptr<WrittenFile>& file);
   bool CommitClosed(const std::shared_ptr<WrittenFile>& file);
   bool CommitLater(const std::shared_ptr<WrittenFile>& file);
-  bool SettleLater(const std::shared_ptr<WrittenFile>& file);
+  bool FlushLater(const std::shared_ptr<WrittenFile>& file);
   void CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed);
   void ReleaseFile(Request request, fuse_file_info& file);
   void FinishFile(WrittenFile& file, std::atomic<bool>& is_away);
   void FinishFiles();
 
   // The same with --no-staging (mount_streams.cc).
-  absl::Status Settle(const std::string& key, const Patience& patience);
+  absl::Status AwaitStream(const std::string& key, const Patience& patience);
   absl::Status AwaitReplacement(const std::string& key, const Patience& patience);
   absl::Status OpenStream(Request request, uint64_t inode, fuse_file_info& file);
   absl::Status CreateStream(Request request, uint64_t parent, const char* name, mode_t mode, fuse_file_info& file);

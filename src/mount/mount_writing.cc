@@ -202,7 +202,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
   const bool has_set_time = open.written->has_set_time();
   ASSIGN_OR_RETURN(const size_t count, open.written->Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->closed = false;
-  if (idle_ != nullptr && open.written->unsettled() && !open.written->settles_later.exchange(true)) {
+  if (idle_ != nullptr && open.written->unflushed() && !open.written->flushes_later.exchange(true)) {
     idle_->Add(open.written);
   }
   if (has_set_time) ForgetTimes(*open.written);
@@ -370,11 +370,11 @@ bool Mount::Server::CommitLater(const std::shared_ptr<WrittenFile>& file) {
 }
 
 // A program that writes fast leaves its last bytes in memory. If it pauses, they come into the staging folder.
-bool Mount::Server::SettleLater(const std::shared_ptr<WrittenFile>& file) {
-  if (!file->SettleIdle()) return false;
-  file->settles_later = false;
+bool Mount::Server::FlushLater(const std::shared_ptr<WrittenFile>& file) {
+  if (!file->FlushIdle()) return false;
+  file->flushes_later = false;
   // It may have been written meanwhile.
-  if (file->unsettled() && !file->settles_later.exchange(true)) idle_->Add(file);
+  if (file->unflushed() && !file->flushes_later.exchange(true)) idle_->Add(file);
   return true;
 }
 
@@ -385,7 +385,7 @@ void Mount::Server::CloseWriter(const std::shared_ptr<WrittenFile>& file, bool c
   const bool is_last = local_.Detach(*file);
   if (is_last && idle_ != nullptr) {
     idle_->Remove(*file);  // else its disk space would go only later
-    file->settles_later = false;
+    file->flushes_later = false;
   }
   if (is_last && file->changed() && !Defer(file)) {
     // A program that has opened it meanwhile writes on in it, and its close commits it.

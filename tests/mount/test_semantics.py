@@ -1019,6 +1019,7 @@ def test_names_of_links(place: Place, mount: str) -> None:
     place.put("long.rclonelink", b"x" * 4096)
     for name in ("empty", "long"):
         refused(lambda name=name: (folder / f"{name}.rclonelink").write_bytes(b"x"), errno.EINVAL)
+        refused(lambda name=name: os.symlink("x", folder / name), errno.EEXIST)
     if mount == "write":
         refused(lambda: os.truncate(folder / "long.rclonelink", 10), errno.EINVAL)
         refused(lambda: os.truncate(folder / "empty.rclonelink", 10), errno.EINVAL)
