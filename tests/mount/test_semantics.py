@@ -557,7 +557,7 @@ def test_bytes_of_a_killed_writer(
     place: Place, sandbox: Sandbox, tmp_path: Path, number: signal.Signals, lines: int
 ) -> None:
     log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--log", log, env=place.store.env()):
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", env=place.store.env(), log=log):
         command = [sys.executable, "-c", WRITES_AND_HANGS, folder / "train.log", str(lines)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None and writer.stdout.readline() == "written\n"
@@ -576,8 +576,8 @@ def test_bytes_of_a_killed_writer(
 @says("If more than half of `--staging-size` is used, the bytes of a file whose writer was killed do not stay.")
 def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
     log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
-    options = ("--writable", "--staging-size", "40MiB", "--log", log)
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+    options = ("--writable", "--staging-size", "40MiB")
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env(), log=log):
         for name in "abc":  # 14 MB each
             command = [sys.executable, "-c", WRITES_AND_HANGS, folder / name, "1000000"]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:

@@ -36,7 +36,7 @@ def objects(store: Server) -> dict[str, bytes]:
 def keys(log: Path, operation: str) -> set[str]:
     """The keys of the requests of an operation, each once: a late one may be sent twice."""
     lines = (line.split() for line in log.read_text().splitlines())
-    return {line[2] for line in lines if len(line) > 5 and line[3] == operation}
+    return {line[2].lstrip("/") for line in lines if len(line) > 5 and line[3] == operation}
 
 
 def is_there(path: Path) -> bool:
