@@ -330,8 +330,8 @@ void Mount::Server::GiveUpKilled(const std::shared_ptr<WrittenFile>& file) {
   const std::string killed =
       store_.Uri(file->key()) + ": its writer was killed before it closed it, so it is no object, and may not be whole";
   if (staging_->used_bytes() <= staging_->most_bytes() / 2) {
-    file->Park(killed);
-  } else {
+    file->Park(killed, /*synced=*/false);  // the process ends when this returns
+  } else if (file->changed()) {
     Log(LogLevel::kWarning, "mount",
         killed + "; its bytes are not kept, since more than half of --staging-size is used");
   }

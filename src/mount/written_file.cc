@@ -285,7 +285,7 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
     failed_ =
         RefusedWith(ESTALE, fmt::format("{}: another program has made or replaced it since it was opened here", uri_));
     ended_ = true;
-    ParkLocked(std::string(failed_.message()));
+    ParkLocked(std::string(failed_.message()), /*synced=*/true);
     return failed_;
   }
   if (services_.staging == nullptr || content_.has_lost()) {
@@ -436,17 +436,17 @@ StagedRecord WrittenFile::RecordLocked() const {
           .why = failed_.ok() ? "" : std::string(failed_.message())};
 }
 
-void WrittenFile::Park(const std::string& why) {
+void WrittenFile::Park(const std::string& why, bool synced) {
   const absl::StatusOr<WriteLock> write_lock = LockWrites({std::chrono::steady_clock::now() + kParkPatience, {}});
   if (write_lock.ok()) FlushStaged();
   std::lock_guard lock(mutex_);
   if (!changed_ || unlinked_) return;
   failed_ = RefusedWith(EIO, why);
   ended_ = true;
-  ParkLocked(why);
+  ParkLocked(why, synced);
 }
 
-void WrittenFile::ParkLocked(const std::string& why) {
+void WrittenFile::ParkLocked(const std::string& why, bool synced) {
   changed_ = false;
   if (file_ == nullptr) return;
   if (content_.has_lost()) {
@@ -454,13 +454,15 @@ void WrittenFile::ParkLocked(const std::string& why) {
         why + "; its bytes are lost, since the staging folder had no room for all of them");
     return;
   }
-  absl::Status kept = file_->Note(RecordLocked(), /*synced=*/true);
-  if (kept.ok()) kept = file_->Sync();
+  absl::Status kept = file_->Note(RecordLocked(), synced);
+  if (kept.ok() && synced) kept = file_->Sync();
   file_->Keep();
   kept_ = true;
   Log(LogLevel::kWarning, "mount",
       fmt::format("{}; its bytes are in {} ({}; millrace mount --recover lists such files)", why, file_->path(),
-                  kept.ok() ? "on the disk" : std::string(ToStd(kept.message()))));
+                  !kept.ok() ? std::string(ToStd(kept.message()))
+                  : synced   ? "on the disk"
+                             : "not synced"));
 }
 
 }  // namespace millrace

@@ -107,7 +107,8 @@ class WrittenFile {
   /// The mount ends. A file that is committed, or has no name, goes from the staging folder.
   void DropStaged();
   /// Bytes that were not committed stay in the staging folder for `millrace mount --recover`.
-  void Park(const std::string& why);
+  /// `synced`: they survive the end of the machine.
+  void Park(const std::string& why, bool synced = true);
 
   void set_appended() { appended_ = true; }
   /// A close has succeeded, and the store gets the file later.
@@ -167,7 +168,7 @@ class WrittenFile {
   absl::Status ReadInto(uint64_t offset, MutableByteSpan into, const Patience& patience);
   absl::Status NoRoom() const;
   void Changed();
-  void ParkLocked(const std::string& why);
+  void ParkLocked(const std::string& why, bool synced);
   StagedRecord RecordLocked() const;
 
   const Services& services_;

@@ -573,7 +573,9 @@ def test_bytes_of_a_killed_writer(
     assert Path(copy[2]).read_bytes() == b"line of a log\n" * lines and copy[2] in log.read_text()
 
 
-@says("If more than half of `--staging-size` is used, the bytes of a file whose writer was killed do not stay.")
+@says(
+    "If more than half of `--staging-size` is used, or it has no room for all of a file, the bytes of a file whose writer was killed do not stay."
+)
 def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
     log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
     options = ("--writable", "--staging-size", "40MiB")
@@ -584,9 +586,15 @@ def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Pat
                 assert writer.stdout is not None and writer.stdout.readline() == "written\n"
                 writer.kill()
             wait_until(lambda name=name: not (folder / name).exists(), "the end of the file")
-    listed = left_files(sandbox)
-    assert [name for name in "abc" if f"{place.prefix}/{name}  " in listed] == ["a"]
     assert "more than half of --staging-size is used" in log.read_text()
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+        command = [sys.executable, "-c", WRITES_AND_HANGS, folder / "larger", "5000000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+            writer.kill()
+        wait_until(lambda: not (folder / "larger").exists(), "the end of the file")
+    listed = left_files(sandbox)
+    assert [name for name in ("a", "b", "c", "larger") if f"{place.prefix}/{name}  " in listed] == ["a"]
 
 
 @says(
