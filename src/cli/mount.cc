@@ -51,6 +51,7 @@ struct MountFlags {
   bool foreground = false;
   bool writable = false;
   bool no_overwrite = false;
+  bool links = false;
   bool no_staging = false;
   std::string staging;
   std::string staging_size;
@@ -107,6 +108,8 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
     flags.writable = true;
   } else if (word == "no-overwrite") {
     flags.no_overwrite = true;
+  } else if (word == "links") {
+    flags.links = true;
   } else if (word == "no-staging") {
     flags.no_staging = true;
   } else if (word == "ro") {
@@ -181,6 +184,7 @@ absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
   }
   options.writable = flags.writable;
   options.no_overwrite = flags.no_overwrite;
+  options.links = flags.links || flags.writable;
   RETURN_IF_ERROR(TakeStaging(flags, options));
   ASSIGN_OR_RETURN(options.timeout, TakeDuration("--timeout", flags.timeout));
   if (flags.metadata_ttl == "minimal") {
@@ -351,6 +355,8 @@ void AddMount(Command app) {
                 "Serve in this process, which ends when the folder is unmounted; for systemd and containers");
   mount.AddFlag("--writable", &flags->writable, "Let programs make, change, remove and rename files");
   mount.AddFlag("--no-overwrite", &flags->no_overwrite, "But refuse to change or replace the contents of objects");
+  mount.AddFlag("--links", &flags->links,
+                "Show objects NAME.rclonelink as symbolic links, as --writable does, also if this mount is read-only");
   mount
       .Add("--staging", &flags->staging,
            "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "

@@ -12,10 +12,10 @@ namespace millrace {
 
 namespace {
 
-// Of the budget.
+// A share of the budget.
 constexpr uint64_t kLeftByAhead = 4;
 constexpr uint64_t kLeftByNow = 16;
-// Of what is kept.
+// A share of the kept bytes.
 constexpr uint64_t kShareUsedUp = 4;
 constexpr uint64_t kMaxUsedUp = uint64_t{16} << 20;
 // Among these is looked for one whose memory fits.
@@ -58,7 +58,7 @@ struct BlockTier::Piece {
   uint64_t blocks = 0;
   uint64_t used = 0;  // a bit for each of its blocks; those beyond share the last one
   int holds = 0;
-  std::list<std::shared_ptr<Piece>>::iterator turn;
+  std::list<std::shared_ptr<Piece>>::iterator place;
   bool kept = true;  // the tier has it
   bool used_up = false;
 
@@ -82,7 +82,7 @@ BlockTier::BlockTier(ObjectStore& store, MemoryBudget& memory, uint64_t keep_byt
       now_(std::move(clock)) {}
 
 BlockTier::~BlockTier() {
-  for (const std::shared_ptr<Piece>& piece : turns_) piece->stop.request_stop();
+  for (const std::shared_ptr<Piece>& piece : lru_) piece->stop.request_stop();
 }
 
 // ---- Versions of objects
@@ -117,7 +117,7 @@ BlockTier::Version::~Version() {
   tier_->Close(object_);
 }
 
-// Null if it is not there, or has failed: those who hold it are told; others ask again.
+// Null if it is not there, or has failed. Its holders see the error; others ask again.
 std::shared_ptr<BlockTier::Piece> BlockTier::Find(Object& object, uint64_t number) {
   const auto found = object.pieces.find(number);
   if (found == object.pieces.end()) return nullptr;
@@ -133,7 +133,7 @@ std::shared_ptr<BlockTier::Hold> BlockTier::Use(const std::shared_ptr<Piece>& pi
     if (piece->used_up) used_up_bytes_ -= piece->range.length;
   }
   piece->used_up = false;
-  turns_.splice(turns_.end(), turns_, piece->turn);
+  lru_.splice(lru_.end(), lru_, piece->place);
   return std::make_shared<Hold>(*this, piece);
 }
 
@@ -214,7 +214,7 @@ std::shared_ptr<BlockTier::Piece> BlockTier::Make(Object& object, uint64_t numbe
   piece->first = number;
   piece->blocks = blocks;
   for (uint64_t i = 0; i < blocks; ++i) object.pieces[number + i] = piece;
-  piece->turn = turns_.insert(turns_.end(), piece);
+  piece->place = lru_.insert(lru_.end(), piece);
   bytes_ += length;
   return piece;
 }
@@ -310,9 +310,9 @@ void BlockTier::Release(Piece& piece) {
   if (piece.used_up) used_up_bytes_ += piece.range.length;
   if (!piece.Ended(/*well=*/true)) {
     if (!piece.Ended(/*well=*/false)) piece.stop.request_stop();
-    return Erase(*piece.turn);
+    return Erase(*piece.place);
   }
-  if (piece.used_up) turns_.splice(turns_.begin(), turns_, piece.turn);
+  if (piece.used_up) lru_.splice(lru_.begin(), lru_, piece.place);
   if (unheld_bytes_ > keep_bytes_) Evict(unheld_bytes_ - keep_bytes_, 0);
 }
 
@@ -326,7 +326,7 @@ void BlockTier::Erase(const std::shared_ptr<Piece>& piece) {
     if (last->used_up) used_up_bytes_ -= last->range.length;
   }
   for (uint64_t i = 0; i < last->blocks; ++i) last->object->pieces.erase(last->first + i);
-  turns_.erase(last->turn);
+  lru_.erase(last->place);
   DropIfUnused(std::exchange(last->object, nullptr));
 }
 
@@ -334,11 +334,11 @@ void BlockTier::Erase(const std::shared_ptr<Piece>& piece) {
 // kept. Or only of one that was used up: those are the first.
 std::optional<BlockTier::Room> BlockTier::HandOn(uint64_t room_bytes, bool only_used_up) {
   int sought = 0;
-  for (const std::shared_ptr<Piece>& turn : turns_) {
-    if (only_used_up && (turn->holds > 0 || !turn->used_up || ++sought > kMaxUsedUpSought)) break;
+  for (const std::shared_ptr<Piece>& at : lru_) {
+    if (only_used_up && (at->holds > 0 || !at->used_up || ++sought > kMaxUsedUpSought)) break;
     // Its request has ended, so that nobody writes there.
-    if (turn->holds > 0 || turn->room.bytes.size() != room_bytes || !turn->Ended(/*well=*/true)) continue;
-    const std::shared_ptr<Piece> piece = turn;
+    if (at->holds > 0 || at->room.bytes.size() != room_bytes || !at->Ended(/*well=*/true)) continue;
+    const std::shared_ptr<Piece> piece = at;
     Erase(piece);
     return std::move(piece->room);
   }
@@ -349,8 +349,8 @@ std::optional<BlockTier::Room> BlockTier::HandOn(uint64_t room_bytes, bool only_
 std::optional<BlockTier::Room> BlockTier::Evict(uint64_t bytes, uint64_t room_bytes) {
   uint64_t made = 0;
   std::optional<Room> room;
-  for (auto turn = turns_.begin(); turn != turns_.end() && made < bytes;) {
-    const std::shared_ptr<Piece> piece = *turn++;
+  for (auto at = lru_.begin(); at != lru_.end() && made < bytes;) {
+    const std::shared_ptr<Piece> piece = *at++;
     if (piece->holds > 0) continue;
     made += piece->range.length;
     Erase(piece);

@@ -61,17 +61,17 @@ class BlockTier {
     /// Waits for the bytes, which are valid as long as it is held. Errors are those of the store, and of Patience; the
     /// next Fetch asks again.
     absl::StatusOr<ByteSpan> Wait(const Patience& patience) const;
-    /// Whether its request has ended with an error.
+    /// Returns true if its request has ended with an error.
     bool failed() const;
     /// How long the request took; nullopt before it has ended.
     std::optional<std::chrono::nanoseconds> took() const;
     TimePoint asked_at() const;
-    /// Whether it was asked for before anybody waited for it (Need::kAhead).
+    /// Returns true if it was requested before a reader waited for it (Need::kAhead).
     bool asked_ahead() const;
-    /// A read uses this block, which is one of it. Whether it is the first one.
+    /// A read uses this block, which is one of it. Returns true for the first one.
     bool Use(uint64_t number) const;
     /// A program has read all of it on its way through the file, so the kernel has it, and it is hardly read here
-    /// again: its memory, which the CPU still has at hand, may be the first to be used for something else.
+    /// again. Its memory is still in the caches of the CPU, so it may be the first to be reused.
     void UseUp() const;
 
    private:
@@ -79,9 +79,9 @@ class BlockTier {
     std::shared_ptr<Piece> piece_;
   };
 
-  /// Why something is fetched: because a program waits for it, or ahead of that. What is fetched ahead leaves a quarter
-  /// of the budget free, and blocks that are waited for a sixteenth, so that a program always finds room for the few
-  /// bytes that it reads.
+  /// Why something is fetched: because a program waits for it, or ahead of that. Blocks that are fetched ahead leave
+  /// a quarter of the budget free, and blocks that a program waits for leave a sixteenth. So a program always finds
+  /// room for the few bytes that it reads.
   enum class Need { kNow, kAhead };
 
   struct Object;
@@ -99,7 +99,7 @@ class BlockTier {
     std::shared_ptr<Hold> Fetch(uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow) const;
     /// The piece, if it is there or in flight; else null.
     std::shared_ptr<Hold> Find(uint64_t number) const;
-    /// Whether it is there or in flight.
+    /// Returns true if it is there or in flight.
     bool Has(uint64_t number) const;
     /// Bytes of `budget` for all of the object: the same for all that have taken them. Null if there are too few.
     std::shared_ptr<Reservation> TakeRoom(MemoryBudget& budget) const;
@@ -113,8 +113,8 @@ class BlockTier {
   std::shared_ptr<Hold> Fetch(const Node& node, uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow);
   bool Has(const Node& node, uint64_t number);
 
-  /// Gives memory back to the budget, for somebody who needs it more: lets go of pieces that nobody holds, the one that
-  /// was used longest ago first, until `bytes` are free or no such piece is left. Returns how many bytes were freed.
+  /// Gives memory back to the budget. Releases pieces that nobody holds, the least recently used one first, until
+  /// `bytes` are free or no such piece is left. Returns how many bytes were freed.
   /// Waits for nothing. Takes the tier's mutex: the caller must hold no lock that a callback of this tier takes.
   uint64_t GiveBack(uint64_t bytes);
 
@@ -149,10 +149,10 @@ class BlockTier {
 
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::unique_ptr<Object>> objects_;  // by version and key
-  std::list<std::shared_ptr<Piece>> turns_;                           // the ones that were used last at the end
+  std::list<std::shared_ptr<Piece>> lru_;                             // the ones that were used last at the end
   uint64_t bytes_ = 0;
   uint64_t unheld_bytes_ = 0;   // of these, nobody holds so many
-  uint64_t used_up_bytes_ = 0;  // and of these, so many are at the beginning of the turns, since they were used up
+  uint64_t used_up_bytes_ = 0;  // and of these, so many are at the beginning of that list, since they were used up
 };
 
 }  // namespace millrace

@@ -57,7 +57,7 @@ TEST_F(BlockTierTest, WhatWasUsedLongestAgoGoesFirst) {
   EXPECT_TRUE(tier.Has(nodes[0], 0));
   EXPECT_FALSE(tier.Has(nodes[1], 0));
   EXPECT_EQ(tier.bytes(), 3u << 20);
-  // What is held stays.
+  // A block that is held stays.
   const auto held = tier.Fetch(nodes[2], 0);
   for (const int i : {0, 1, 3, 4}) EXPECT_EQ(Text(*tier.Fetch(nodes[i], 0))[0], 'a' + i);
   EXPECT_TRUE(tier.Has(nodes[2], 0));
@@ -139,7 +139,7 @@ TEST_F(BlockTierTest, AVersionTellsWhatIsThereAndWhatWasUsed) {
   EXPECT_FALSE(tier.Has(node, 2));
 }
 
-// As when several programs read ahead, and together hold more than is kept: each of them goes on in memory that is
+// As when several programs read ahead, and together hold more than is kept: each of them continues in memory that is
 // there.
 TEST_F(BlockTierTest, OneGivesItsMemoryToTheNextAndTheOthersStay) {
   BlockTier tier(store_, memory_, 2 << 20);

@@ -31,7 +31,7 @@ void DelayedFiles::AddLocked(const std::shared_ptr<WrittenFile>& file) {
 void DelayedFiles::Remove(const WrittenFile& file) {
   std::shared_ptr<WrittenFile> removed;  // its end may wait for the store
   const std::lock_guard lock(mutex_);
-  running_.erase(&file);
+  std::erase_if(running_, [&](const auto& run) { return run.second == &file; });
   const auto place = places_.find(&file);
   if (place == places_.end()) return;
   removed = std::move(place->second->second);
@@ -65,7 +65,8 @@ void DelayedFiles::Work() {
     std::shared_ptr<WrittenFile> file = std::move(first->second);
     places_.erase(file.get());
     due_.erase(first);
-    running_.insert(file.get());
+    const uint64_t run = runs_++;
+    running_.emplace(run, file.get());
     lock.unlock();
     bool done = false;
     try {
@@ -74,9 +75,7 @@ void DelayedFiles::Work() {
       LogException("mount", error);
     }
     lock.lock();
-    const auto running = running_.find(file.get());
-    const bool was_removed = running == running_.end();
-    if (!was_removed) running_.erase(running);
+    const bool was_removed = running_.erase(run) == 0;
     if (!done && !was_removed) AddLocked(file);
     lock.unlock();
     file.reset();  // its end may wait for the store

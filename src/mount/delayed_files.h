@@ -2,13 +2,13 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "mount/written_file.h"
@@ -52,7 +52,9 @@ class DelayedFiles {
   std::condition_variable changed_;
   Queue due_;
   std::unordered_map<const WrittenFile*, Queue::iterator> places_;  // in `due_`
-  std::unordered_multiset<const WrittenFile*> running_;             // those that Remove was not called for
+  // Runs of the task that may be tried again, by their numbers: Remove was not called for the file since.
+  std::map<uint64_t, const WrittenFile*> running_;
+  uint64_t runs_ = 0;
   bool stopped_ = false;
   std::vector<std::thread> threads_;
 };

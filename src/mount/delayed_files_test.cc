@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "store/testing/scripted_store.h"
@@ -90,6 +91,43 @@ TEST_F(DelayedFilesTest, WhatWasRemovedWhileItsTaskRanIsNotTriedAgain) {
   EXPECT_THAT(WaitFor(2), ElementsAre("a", "b"));
   back.Stop();
   EXPECT_EQ(file.use_count(), 1);
+}
+
+TEST_F(DelayedFilesTest, AFileThatIsAddedAfterItsRemovalIsTriedAgainWhileTheOldTaskStillRuns) {
+  const auto file = New("a");
+  std::mutex mutex;
+  std::condition_variable changed;
+  int begun = 0;
+  bool first_may_end = false;
+  bool second_may_end = false;
+  const auto wait = [&](std::unique_lock<std::mutex>& lock, auto is_true) {
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::minutes(3), is_true));
+  };
+  DelayedFiles back(std::chrono::milliseconds(1), 2, [&](const std::shared_ptr<WrittenFile>& /*tried*/) {
+    std::unique_lock lock(mutex);
+    const int number = ++begun;
+    changed.notify_all();
+    if (number == 1) wait(lock, [&] { return first_may_end; });
+    if (number == 2) wait(lock, [&] { return second_may_end; });
+    return number > 2;
+  });
+  std::unique_lock lock(mutex);
+  back.Add(file);
+  wait(lock, [&] { return begun == 1; });
+  back.Remove(*file);
+  back.Add(file);
+  wait(lock, [&] { return begun == 2; });
+  first_may_end = true;
+  changed.notify_all();
+  // The first run has ended when its reference is gone: the test and the second run hold the other two.
+  while (file.use_count() > 2) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  second_may_end = true;
+  changed.notify_all();
+  wait(lock, [&] { return begun == 3; });
 }
 
 }  // namespace

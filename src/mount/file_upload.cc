@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-// Of a small file no more is held than it needs.
+// A small file holds no more than it needs.
 constexpr uint64_t kFirstRoom = uint64_t{128} << 10;
 // A disk writes so many bytes at a time about as fast as more.
 constexpr uint64_t kKeptBytes = uint64_t{2} << 20;
@@ -250,7 +250,8 @@ absl::Status FileUpload::NextPart(Lock& lock, const Patience& patience) {
   return absl::OkStatus();
 }
 
-// So many more bytes for the part. What is read again costs a request; what a program has written is nowhere else.
+// So many more bytes for the part. Bytes that are read again cost a request; bytes that a program has written are
+// nowhere else.
 bool FileUpload::Reserve(Part& part, uint64_t bytes) {
   while (!memory_.TryExtend(&part.memory, bytes)) {
     if (!make_room_ || make_room_(bytes) == 0) return false;
@@ -478,8 +479,8 @@ absl::StatusOr<ObjectInfo> FileUpload::End(Lock& lock, const Patience& patience)
     phase_ = Phase::kDraining;
     if (writer_ != nullptr && part_ != nullptr) SendPart(lock);
   }
-  const auto settled = [this] { return !status_.ok() || phase_ == Phase::kCommitting || in_flight_ == 0; };
-  absl::Status waited = WaitWhileAnswered(lock, patience, settled);
+  const auto has_ended = [this] { return !status_.ok() || phase_ == Phase::kCommitting || in_flight_ == 0; };
+  absl::Status waited = WaitWhileAnswered(lock, patience, has_ended);
   if (waited.ok() && status_.ok() && phase_ == Phase::kDraining) BeginFinish(lock);
   if (waited.ok()) {
     waited = WaitWhileAnswered(lock, patience, [this] { return !status_.ok() || result_.has_value(); });

@@ -18,10 +18,10 @@
 
 namespace millrace {
 
-/// A file as an object that appears whole or not at all: by a Put if it fits into one part, else by a PieceWriter,
-/// several of whose parts are in flight at a time. There are two ways to it. Write takes the bytes from the beginning
-/// to the end while the program goes on; Patch says which of them have changed since, and Finish fetches what is
-/// missing. Or FinishPieces makes the object of pieces that are known; the store may copy some of them.
+/// A file as an object that appears whole or not at all. It is a Put if it fits into one part, else a PieceWriter with
+/// several parts in flight. There are two ways to it. Write takes the bytes from the beginning to the end while the
+/// program writes; Patch says which of them have changed since, and Finish fetches the missing ones. Or FinishPieces
+/// makes the object of pieces that are known; the store may copy some of them.
 ///
 /// An error ends it: whatever is written after a write that failed, nothing of the file appears. Only a wait that was
 /// interrupted (Cancelled) has no consequence. Thread-safe, but Patch, and Finish with a Load, must not meet a Write.
@@ -53,10 +53,9 @@ class FileUpload {
   FileUpload(const FileUpload&) = delete;
   FileUpload& operator=(const FileUpload&) = delete;
 
-  /// How many bytes were taken: all, unless it was interrupted. EINVAL if `offset` is not where the bytes before ended,
-  /// EIO after Finish, ENOMEM if the budget has no room for a part, and the errors of the store, as soon as they are
-  /// known.
-  /// `keep` gets them from the memory of their part, in steps of kKeptBytes and with its end.
+  /// Returns how many bytes were taken: all, unless it was interrupted. EINVAL if `offset` is not where the bytes
+  /// before ended, EIO after Finish, ENOMEM if the budget has no room for a part. Errors of the store come as soon as
+  /// they are known. `keep` gets them from the memory of their part, in steps of kKeptBytes and with its end.
   absl::StatusOr<size_t> Write(uint64_t offset, ByteSpan bytes, const Patience& patience, const Keep& keep = nullptr);
   /// The bytes that were written last, and have not got to `keep` yet. With the lock of no one: no Write may be on its
   /// way.
@@ -87,7 +86,7 @@ class FileUpload {
   absl::StatusOr<ObjectInfo> FinishCopied(const std::vector<WrittenContent::Piece>& pieces, const ObjectInfo& base,
                                           const Load& load, const Patience& patience);
 
-  /// What a file tells as the time of its last change. (Objects of S3 have only that of their upload.)
+  /// The time of the last change of a file. (Objects of S3 have only that of their upload.)
   void set_modified_ms(int64_t modified_ms);
 
   uint64_t written() const;  // bytes that Write has taken

@@ -208,7 +208,7 @@ TEST_F(FileUploadTest, AnInterruptedWaitHasNoConsequence) {
   const std::string text = RandomText(300'000);
   FileUpload upload(store_, memory_, "k", {});
   ASSERT_TRUE(WriteAll(upload, text).ok());
-  // Whichever wait it is that is interrupted: the next call goes on.
+  // Whichever wait it is that is interrupted: the next call continues.
   std::atomic<bool> interrupted{true};
   const Patience none{std::chrono::steady_clock::now() + std::chrono::minutes(5), [&] { return interrupted.load(); }};
   const absl::StatusOr<ObjectInfo> first = upload.Finish(none);
@@ -246,7 +246,7 @@ TEST_F(FileUploadTest, WithoutMemoryOthersAreAskedForSome) {
   ASSERT_TRUE(WriteAll(upload, text).ok());
   ASSERT_TRUE(upload.Finish(Long()).ok());
   EXPECT_EQ(Stored(), text);
-  // What nobody gives is an error as before.
+  // If nobody gives memory, it is an error as before.
   blocks.clear();
   const Reservation rest = memory.TryReserve(kBytes);
   ASSERT_TRUE(rest);

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// What is known of a file or folder.
+/// A file or folder, as far as it is known.
 struct Node {
   std::string key;  // in the store; that of a folder ends with '/', or is "" (the store's root)
   bool is_folder() const { return key.empty() || key.back() == '/'; }
@@ -23,13 +23,13 @@ struct Node {
   friend bool operator==(const Node&, const Node&) = default;
 };
 
-/// Whether a program that has the one open may be given bytes of the other: their ETags, or without ETags their times,
-/// are the same. (A listing and a HEAD of one version tell times of different precision.)
+/// Returns true if a program that has the one open may be given bytes of the other: their ETags, or without ETags their
+/// times, are the same. (A listing and a HEAD of one version tell times of different precision.)
 bool IsSameVersion(const Node& one, const Node& other);
 
 /// The inode numbers that the kernel knows, and what they stand for. A number stands for one version of one key as long
-/// as the kernel remembers it, and is not used for another one after that: what the kernel keeps of its bytes stays
-/// right. A file and a folder of one name have different keys, so different numbers. Thread-safe.
+/// as the kernel remembers it. It is never used for another version, so the bytes that the kernel keeps stay right. A
+/// file and a folder of one name have different keys, so different numbers. Thread-safe.
 class InodeTable {
  public:
   static constexpr uint64_t kRoot = 1;
@@ -37,9 +37,9 @@ class InodeTable {
   /// The root is never forgotten.
   explicit InodeTable(std::string root_key);
 
-  /// The number of `node`, of which the kernel is told once more: the one that this version has, or a new one.
+  /// The number of `node`: the one that this version has, or a new one. The kernel gets it once more.
   uint64_t Remember(Node node);
-  /// The kernel forgets that it was told `times` times.
+  /// The kernel forgets a number that it got `times` times.
   void Forget(uint64_t inode, uint64_t times);
 
   /// Nullopt for a number that stands for nothing.
@@ -48,10 +48,10 @@ class InodeTable {
   std::optional<Node> FindFresh(const std::string& key) const;
   /// The number stands for `node` for longer. False if it stands for another version, or for nothing any more.
   bool Renew(uint64_t inode, const Node& node);
-  /// The kernel is told once more of a number that it knows. False if it stands for nothing any more.
+  /// The kernel gets a number once more that it knows. False if it stands for nothing any more.
   bool TellAgain(uint64_t inode);
-  /// The number stands for `node` from now on, whatever it was: a file that was written or renamed by way of the
-  /// kernel, which has kept no bytes of it that are others.
+  /// The number stands for `node` from now on, whatever it was. The file was written or renamed by way of the kernel,
+  /// so the bytes that the kernel keeps are those of `node`.
   void Assign(uint64_t inode, Node node);
   /// A folder has another key from now on, and so has what lies below it.
   void MoveFolder(const std::string& from, const std::string& to);
@@ -59,7 +59,7 @@ class InodeTable {
   uint64_t NumberOf(const std::string& key) const;
   /// The key has no version that is known any more, and the next one gets a number of its own.
   void Unname(const std::string& key);
-  /// The store is asked again before this key's version is told to anybody.
+  /// The store is asked again before this key's version is given to a program.
   void Outdate(const std::string& key);
 
   size_t size() const;

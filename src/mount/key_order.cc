@@ -11,7 +11,7 @@ namespace {
 
 // So far behind the front an open is still part of the same pass.
 constexpr size_t kBehind = 256;
-// What is nearer to it speaks for a program that goes forward; what is further is opened at random.
+// A file that is nearer speaks for a program that moves forward; a file that is further away is opened at random.
 constexpr std::ptrdiff_t kNear = 64;
 constexpr size_t kHitsToBegin = 2;
 constexpr size_t kFirstDepth = 8;
@@ -64,7 +64,7 @@ bool KeyOrder::OnOpen(const std::string& key) {
   return true;
 }
 
-// Whether a file behind the front is one of another pass over the same files.
+// Returns true if a file behind the front is one of another pass over the same files.
 bool KeyOrder::BeginsAgain(size_t behind) {
   const bool at_end = complete_ && files_.upper_bound(front_) == files_.end();
   const size_t far = at_end ? std::min(limits_.files, files_.size() / 2) : kBehind;

@@ -21,12 +21,12 @@ struct AheadLimits {
   std::chrono::nanoseconds ttl{std::chrono::seconds(1)};  // how long a listing is believed
 };
 
-/// What follows a file in the order of keys: the part of the listing of a store that a program is in, and how far it
-/// has come. Pure: it is told what was opened and what the store has listed, and tells what to list and to read.
+/// The files that follow a file in the order of keys: the part of the listing of a store that a program is in, and how
+/// far it has come. Pure: it gets what was opened and what the store has listed, and says what to list and to read.
 ///
-/// A program need not open every file, nor quite in this order (several processes share the files), but it must come
-/// from a part that is listed here, and go forward. The listing is asked for as the program goes; it is asked for again
-/// before it is too old, and whatever came or went between two pages comes and goes with the newer one. A page that
+/// A program need not open every file, nor quite in this order, since several processes may share the files. But it
+/// must come from a part that is listed here, and move forward. The listing is requested as the program moves, and
+/// again before it is too old. Files that came or went between two pages come and go with the newer one. A page that
 /// fails is asked for again later, after longer and longer times, and holds up nothing.
 class KeyOrder {
  public:
@@ -49,7 +49,7 @@ class KeyOrder {
   /// Files that are to be read now, each once.
   std::vector<Node> TakeWanted();
 
-  /// What is known of the file, if that is fresh, and sure: a folder of the same name would hide it.
+  /// The file, if it is known, fresh, and sure: a folder of the same name would hide it.
   std::optional<Node> Find(const std::string& key, Time now) const;
   /// The file is another one now, or gone.
   void Forget(const std::string& key) { files_.erase(key); }

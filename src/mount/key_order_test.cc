@@ -148,7 +148,7 @@ TEST_F(KeyOrderTest, APageThatFailsIsAskedForAgainAndHoldsUpNothing) {
   ASSERT_EQ(order.NextPage(now_), Key(10));
   EXPECT_EQ(order.NextPage(now_), std::nullopt);  // one at a time
   order.OnFailure(now_);
-  // What is known goes on.
+  // The files that are known continue the pass.
   for (int i = 1; i < 5; ++i) EXPECT_TRUE(order.OnOpen(Key(i)));
   EXPECT_THAT(Keys(order.TakeWanted()), ElementsAre(Key(5), Key(6), Key(7), Key(8), Key(9), Key(10)));
   EXPECT_EQ(order.NextPage(now_), std::nullopt);

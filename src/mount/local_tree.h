@@ -17,8 +17,8 @@
 
 namespace millrace {
 
-/// What programs of this mount have begun and the store does not show: files that are being written, and folders
-/// without anything in them. Thread-safe, no I/O.
+/// The files and folders that programs of this mount have begun and the store does not show: files that are being
+/// written, and folders without anything in them. Thread-safe, no I/O.
 class LocalTree {
  public:
   /// Folders that are remembered at most.
@@ -61,9 +61,9 @@ class LocalTree {
   void RemoveFolder(const std::string& folder);
   /// With all folders below it. False if there are too many.
   bool RenameFolder(const std::string& from, const std::string& to);
-  /// Whether it was made, or something lies below it here.
+  /// Returns true if it was made, or something lies below it here.
   bool HasFolder(const std::string& folder) const;
-  /// Whether something lies below it here.
+  /// Returns true if something lies below it here.
   bool HasBelow(const std::string& folder) const;
 
   /// Names in the folder; those of folders end with '/'. Files that the store has are left out: it shows them.

@@ -27,8 +27,8 @@ constexpr uint64_t kWeight = 16;    // of what was before, in an average
 // Files in a row of which the kernel asks for nothing, until it is believed to have the next ones, too.
 constexpr int kUnreadInRow = 16;
 constexpr std::chrono::milliseconds kLookAtOrder{1000};
-// Files of a pass that are opened, and for how long at most, until the thread looks what is to be read now: many are
-// ahead, and to wake it for each is more work.
+// So many files of a pass are opened, or so long a time passes, until the thread looks for the next reads. Many files
+// are ahead, and to wake it for each is more work.
 constexpr size_t kTogether = 4;
 constexpr std::chrono::milliseconds kLookAtPass{50};
 
@@ -92,7 +92,7 @@ void LookAhead::OnOpen(const std::string& key) {
     std::lock_guard lock(mutex_);
     ++opens_;
     std::erase_if(skipped_, [&](const Node& node) { return node.key == key; });
-    // Whether it keeps to the order of the file or not, it may go in that of the keys.
+    // It may follow the order of the keys, also if it follows that of the file.
     if (order_) (void)order_->OnOpen(key);
     bool wake = order_ && order_->HasWanted();
     bool followed = false;
@@ -125,8 +125,8 @@ void LookAhead::OnUnread() {
   if (unread_in_row_.load() < kUnreadInRow) ++unread_in_row_;
 }
 
-// Whether a pass over files begins here: they come in the order of their keys, which by chance is true of every other
-// one. So a pass that comes to nothing makes the next one wait longer.
+// Returns true if a pass over files begins here: they come in the order of their keys. By chance that is true of every
+// other file. So a pass that comes to nothing makes the next one wait longer.
 bool LookAhead::Begin(const std::string& key) {
   const std::string folder = FolderOf(key);
   const auto last = std::find_if(last_.begin(), last_.end(), [&](const auto& entry) { return entry.first == folder; });

@@ -21,18 +21,19 @@
 
 namespace millrace {
 
-/// Reads files before they are opened: those that follow in the order of keys once a program goes through them in that
-/// order (key_order.h), at several places at a time, and those that a file of the order names (order_file.h). What it
-/// reads goes to the tier. Thread-safe; a thread of its own makes the requests, and nobody waits for it.
+/// Reads files before they are opened. These are the files that follow in the order of keys once a program opens them
+/// in that order (key_order.h), at several places at a time. They are also those that a file of the order names
+/// (order_file.h). Their bytes go to the tier. Thread-safe; a thread of its own makes the requests, and nobody waits
+/// for it.
 ///
-/// What the kernel still has of an earlier pass need not be read: once several files in a row were closed without the
-/// kernel having asked for any of their bytes, nothing is read ahead until it asks again.
+/// Bytes that the kernel still has of an earlier pass need not be read. Once the kernel has asked for no bytes of
+/// several files in a row, nothing is read ahead until it asks again.
 class LookAhead {
  public:
   /// Files of the order that are larger are not read.
   static constexpr uint64_t kMaxOrderBytes = uint64_t{1} << 30;
 
-  /// What else is known of a file, without asking the store.
+  /// Another source that knows files without asking the store.
   using Known = std::function<std::optional<Node>(const std::string& key)>;
 
   /// `order_path`: "" for none; if the file is replaced, it is read again. All others must outlive it.
@@ -48,7 +49,7 @@ class LookAhead {
   void OnRead();
   /// A file that is not empty was closed, and the kernel has asked for none of its bytes.
   void OnUnread();
-  /// What is known of a file without asking the store, as long as that is fresh.
+  /// The file, if it is known without asking the store, as long as that is fresh.
   std::optional<Node> Find(const std::string& key) const;
   /// The file is another one now, or gone.
   void Forget(const std::string& key);
@@ -74,7 +75,7 @@ class LookAhead {
     bool wake = false;
     bool stop = false;
   };
-  /// What is asked for once the mutex is free: programs that open files wait for it.
+  /// The requests that are sent once the mutex is free: programs that open files wait for it.
   struct Requests {
     struct Page {
       uint64_t pass = 0;
@@ -126,7 +127,7 @@ class LookAhead {
   std::map<std::string, Node> named_;  // by the file of the order, and looked at
   std::deque<std::string> named_turns_;
 
-  // Of the thread alone.
+  // For the thread alone.
   std::string order_version_;
   std::chrono::steady_clock::time_point order_looked_{};
   Requests requests_;

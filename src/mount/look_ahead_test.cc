@@ -210,7 +210,7 @@ TEST_F(LookAheadTest, LargeFilesOfTheOrderTakeNoMoreThanTheirShare) {
   }
 }
 
-// A store that does not answer, and a program that goes on: each file is asked for, and only the oldest requests end.
+// A store that does not answer, and a program that continues: each file is asked for, and only the oldest requests end.
 TEST_F(LookAheadTest, WhatDoesNotComeIsCancelledOnceItIsFarTooMuch) {
   const TempFolder folder;
   std::ofstream file(folder / "order");

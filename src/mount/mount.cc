@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the kernel asks for by itself, as it reads ahead. There are more threads than that: if a store is away and all
-// of them wait, some are left to hear that a program was killed.
+// The requests that the kernel makes by itself, as it reads ahead. There are more threads than that: if a store is away
+// and all of them wait, some are left to hear that a program was killed.
 constexpr unsigned kMaxBackground = 128;
 // Requests come in bursts: threads that end after each and are made for the next cost more than to keep them.
 constexpr unsigned kIdleThreads = 64;
@@ -53,7 +53,7 @@ bool IsMounted(const std::string& folder) {
     words >> source >> place >> type;
     std::string plain;
     for (size_t i = 0; i < place.size(); ++i) {
-      // A blank is written \040, likewise a tab, a line feed and a backslash.
+      // A blank is written \040. A tab, a line feed and a backslash have such numbers, too.
       if (place[i] == '\\' && i + 3 < place.size()) {
         plain += static_cast<char>(std::stoi(place.substr(i + 1, 3), nullptr, 8));
         i += 3;
@@ -84,6 +84,7 @@ void Mount::Server::OnInit(fuse_conn_info& connection) {
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS_AUTO);
   connection.want |= connection.capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS);
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_AUTO_INVAL_DATA);  // the bytes of an inode never change
+  if (options_.links) connection.want |= connection.capable & FUSE_CAP_CACHE_SYMLINKS;
   // Also of reads: what the kernel asks for at a time. A longer one could not be answered whole, and the kernel takes a
   // short answer for the end of the file.
   connection.max_write = std::min<unsigned>(connection.max_write, kMaxFuseRead);
@@ -146,6 +147,7 @@ fuse_lowlevel_ops Mount::Server::Operations() {
   };
   AddWriting(operations);
   AddChanges(operations);
+  AddLinks(operations);
   return operations;
 }
 
@@ -183,8 +185,8 @@ absl::Status Mount::Server::Begin() {
   if (fuse_session_mount(session_, options_.folder.c_str()) != 0) {
     fuse_session_destroy(std::exchange(session_, nullptr));
     return absl::PermissionDeniedError(
-        fmt::format("{}: cannot be mounted on; see above, and check that /dev/fuse is there (in a container: --device "
-                    "/dev/fuse --cap-add SYS_ADMIN), that fusermount3 is installed, and, for allow_other, that "
+        fmt::format("{}: cannot be mounted on; see above. Check that /dev/fuse is there (in a container: --device "
+                    "/dev/fuse --cap-add SYS_ADMIN) and that fusermount3 is installed. For allow_other, check that "
                     "/etc/fuse.conf has user_allow_other",
                     options_.folder));
   }

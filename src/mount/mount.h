@@ -23,6 +23,7 @@ struct MountOptions {
   mode_t umask = 0022;        // taken from 0777 (folders) and 0666 (files); of a read-only mount the write bits, too
   bool writable = false;      // programs may change what is there (docs/mount.md)
   bool no_overwrite = false;  // but for the contents of objects that are there
+  bool links = false;         // objects with a LinkKey (mount/remote_tree.h) are symbolic links
   // The folder for the bytes of files that are being written; "": they are streams.
   std::string staging_folder;
   uint64_t staging_bytes = 0;                 // 0: half of what is free on the disk
@@ -32,10 +33,10 @@ struct MountOptions {
   int threads = 192;       // calls that are served at a time; more than the kernel makes by itself, 128
 };
 
-/// Whether a file system of Millrace is mounted on the folder, be its process dead or alive.
+/// Returns true if a file system of Millrace is mounted on the folder, be its process dead or alive.
 bool IsMounted(const std::string& folder);
 
-/// Whether a mount of the prefix that is not writable shows anything. Blocking; errors are those of the store.
+/// Returns true if a read-only mount of the prefix shows anything. Blocking; errors are those of the store.
 absl::StatusOr<bool> ShowsAnything(ObjectStore& store, const std::string& prefix);
 
 /// A part of a store as a file system in a folder. The store must outlive it; the budget bounds what is read

@@ -1,25 +1,18 @@
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
 
-#include "base/thread_pool.h"
 #include "mount/mount_server.h"
-#include "transfer/copy_object.h"
 
-/// Attributes of files and folders, and what makes, moves and removes names.
+/// Attributes of files and folders. Names are made and removed.
 
 namespace millrace {
 
 namespace {
 
 constexpr mode_t kPermissions = 07777;
-// So fast at least a store copies large objects: they are given more time.
-constexpr uint64_t kCopiedPerSecond = uint64_t{32} << 20;
-constexpr int kRenamedAtOnce = 16;  // files of a folder
 
 timespec TimeNow() {
   timespec now{};
@@ -116,20 +109,6 @@ absl::Status Mount::Server::Delete(const std::string& key, const Patience& patie
   Completion<absl::Status> call;
   store_.Delete({key}, [done = call.Callback()](std::vector<absl::Status> statuses) { done(std::move(statuses[0])); });
   return patience.Wait(call, store_.Uri(key));
-}
-
-// Removes the object that was copied, unless it was replaced by another one. The look is for stores that do not know
-// the condition.
-absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& patience) {
-  const absl::StatusOr<Node> now = tree_.Look(copied.key, patience);
-  if (absl::IsNotFound(now.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(now.status());
-  if (now->etag != copied.etag) {
-    return RefusedWith(EBUSY, store_.Uri(copied.key) +
-                                  ": another program replaced it while it was renamed; both files are there, rename "
-                                  "it again");
-  }
-  return DeleteVersion(copied, patience);
 }
 
 // ---- Folders
@@ -246,225 +225,33 @@ absl::Status Mount::Server::RemoveName(const std::shared_ptr<WrittenFile>& file,
   return absl::OkStatus();
 }
 
-absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const char* name) {
-  RETURN_IF_ERROR(CheckWritable());
-  const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
-  if (staging_ == nullptr) RETURN_IF_ERROR(Settle(key, patience));
-  std::shared_ptr<WrittenFile> file = local_.Find(key);
+// A file or link, of which programs that have it open keep the bytes.
+absl::Status Mount::Server::RemoveObject(const Node& node, const Patience& patience) {
+  std::shared_ptr<WrittenFile> file = local_.Find(node.key);
   absl::Status removed;
   if (file == nullptr) {
-    ASSIGN_OR_RETURN(const Node node, Find(parent, name, patience));
-    if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
     ASSIGN_OR_RETURN(file, KeepForReaders(node, patience));
     removed = file == nullptr ? DeleteVersion(node, patience) : RemoveName(file, patience);
   } else {
     if (file->in_store()) RETURN_IF_ERROR(KeepForReaders(file->node(), patience).status());
     removed = RemoveName(file, patience);
   }
-  ahead_.Forget(key);
-  inodes_.Outdate(key);
-  RETURN_IF_ERROR(removed);
-  attributes_.Remove(key);
+  ahead_.Forget(node.key);
+  inodes_.Outdate(node.key);
+  if (removed.ok()) attributes_.Remove(node.key);
+  return removed;
+}
+
+absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const char* name) {
+  RETURN_IF_ERROR(CheckWritable());
+  const Patience patience = PatienceOf(request);
+  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  if (staging_ == nullptr) RETURN_IF_ERROR(AwaitStream(key, patience));
+  ASSIGN_OR_RETURN(const Node node, FindShown(parent, name, key, patience));
+  if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
+  RETURN_IF_ERROR(RemoveObject(node, patience));
   KeepFolderOf(key);
   NoteChangeBeside(key);
-  fuse_reply_err(request, 0);
-  return absl::OkStatus();
-}
-
-// ---- Renaming
-
-// The mount may know an older version of the target than the store.
-absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, const Patience& patience) {
-  if (!options_.no_overwrite && !no_replace) return absl::OkStatus();
-  const absl::StatusOr<Node> there = tree_.Look(to, patience);
-  if (!there.ok()) return absl::IsNotFound(there.status()) ? absl::OkStatus() : there.status();
-  inodes_.Outdate(to);
-  return absl::AlreadyExistsError(store_.Uri(to) +
-                                  (no_replace ? ": exists" : ": exists, and the mount has --no-overwrite"));
-}
-
-// By the store, or, if it does not copy, by way of this machine.
-absl::StatusOr<ObjectInfo> Mount::Server::CopyFile(const Node& from, const std::string& to, bool only_if_absent,
-                                                   const Patience& patience) {
-  const ObjectInfo source{.key = from.key, .size = from.size, .etag = from.etag, .modified_ms = from.modified_ms};
-  if (!store_.CopiesFrom(store_)) {
-    ASSIGN_OR_RETURN(CopiedObject copied, CopyObject(store_, source, store_, to, {.only_if_absent = only_if_absent}));
-    return std::move(copied.info);
-  }
-  std::stop_source stop;
-  CopyOptions options;
-  options.stop = stop.get_token();
-  options.only_if_absent = only_if_absent;
-  Completion<absl::StatusOr<ObjectInfo>> call;
-  store_.Copy(store_, source, to, std::move(options), call.Callback());
-  Patience longer = patience;
-  longer.deadline += std::chrono::seconds(from.size / kCopiedPerSecond);
-  absl::StatusOr<ObjectInfo> copy = longer.Wait(call, store_.Uri(to));
-  if (copy.ok()) return copy;
-  stop.request_stop();
-  if (!absl::IsUnimplemented(copy.status())) return copy.status();
-  ASSIGN_OR_RETURN(CopiedObject copied, CopyObject(store_, source, store_, to, {.only_if_absent = only_if_absent}));
-  return std::move(copied.info);
-}
-
-absl::Status Mount::Server::RenameFile(const std::string& from, const std::string& to, bool no_replace,
-                                       const Patience& patience) {
-  // A file that is open moves with its name: all of it is in the store first.
-  const std::shared_ptr<WrittenFile> moved = staging_ == nullptr ? nullptr : local_.Find(from);
-  if (moved != nullptr) RETURN_IF_ERROR(CommitFile(moved, patience));
-  ASSIGN_OR_RETURN(const Node now, tree_.Look(from, patience));
-  RETURN_IF_ERROR(CheckTarget(to, no_replace, patience));
-  std::shared_ptr<WrittenFile> replaced;
-  if (staging_ != nullptr && (local_.Find(to) != nullptr || inodes_.NumberOf(to) != 0)) {
-    std::optional<Node> there = inodes_.Find(inodes_.NumberOf(to));
-    if (const auto open = local_.Find(to)) there = open->node();
-    if (there && !there->is_folder()) {
-      ASSIGN_OR_RETURN(replaced, KeepForReaders(*there, patience));
-    }
-  }
-  const absl::StatusOr<ObjectInfo> copy = CopyFile(now, to, no_replace || options_.no_overwrite, patience);
-  if (!copy.ok()) {
-    if (absl::IsAlreadyExists(copy.status())) inodes_.Outdate(to);  // made since CheckTarget has looked
-    if (replaced != nullptr) local_.End(replaced, /*if_idle=*/true);
-    return copy.status();
-  }
-  if (replaced != nullptr) {
-    RETURN_IF_ERROR(replaced->Unlink(patience).status());
-    local_.Unname(*replaced);
-    local_.End(replaced, /*if_idle=*/true);
-  }
-  const absl::Status deleted = DeleteSource(now, patience);
-  ahead_.Forget(from);
-  ahead_.Forget(to);
-  inodes_.Outdate(to);
-  if (!deleted.ok()) inodes_.Outdate(from);
-  RETURN_IF_ERROR(deleted);
-  KeepFolderOf(from);
-  // The kernel keeps the number that the source has, whose bytes are the same.
-  const uint64_t inode = moved != nullptr ? moved->inode : inodes_.NumberOf(from);
-  Node node = tree_.FileNode(*copy, to);
-  node.size = now.size;
-  if (node.modified_ms == 0) node.modified_ms = now.modified_ms;
-  attributes_.Rename(from, to);
-  attributes_.Change(to, [&](FileAttributes& attributes) {
-    // The time of the copy is not that of the last change.
-    const bool known = attributes.version == now.etag && attributes.modified;
-    attributes.version = node.etag;
-    if (known) return;
-    attributes.modified = {.tv_sec = now.modified_ms / 1000, .tv_nsec = now.modified_ms % 1000 * 1'000'000};
-    attributes.accessed = attributes.modified;
-  });
-  if (moved != nullptr) {
-    local_.Rename(moved, to);
-    moved->Rename(node, patience);
-  }
-  inodes_.Assign(inode, std::move(node));
-  ++commits_;
-  return absl::OkStatus();
-}
-
-// Not one request, so not atomic: file by file, and what fails leaves the others where they are. A program that looks
-// meanwhile sees some files here and some there.
-absl::Status Mount::Server::RenameFolder(const std::string& from, const std::string& to, const Patience& patience) {
-  const auto limit = patience.deadline - std::chrono::steady_clock::now();
-  const auto next_patience = [&] { return Patience{std::chrono::steady_clock::now() + limit, patience.interrupted}; };
-  if (staging_ != nullptr) {
-    for (const auto& file : local_.FilesBelow(from)) RETURN_IF_ERROR(CommitFile(file, next_patience()));
-  }
-  std::vector<std::string> keys;
-  ListOptions options{.prefix = from};
-  do {
-    Completion<absl::StatusOr<ListPage>> call;
-    store_.List(options, call.Callback());
-    const absl::StatusOr<ListPage> page = next_patience().Wait(call, store_.Uri(from));
-    if (absl::IsNotFound(page.status())) break;  // a folder of files without that folder
-    RETURN_IF_ERROR(page.status());
-    for (const ObjectInfo& object : page->objects) {
-      if (object.key != from) keys.push_back(object.key);
-    }
-    options.continuation = page->continuation;
-  } while (!options.continuation.empty());
-  if (!keys.empty() && staging_ == nullptr) {
-    return RefusedWith(EXDEV,
-                       store_.Uri(from) + ": folders are not renamed by a mount with --no-staging; mv copies it");
-  }
-  std::mutex mutex;
-  absl::Status first_error;
-  {
-    ThreadPool threads(kRenamedAtOnce, "mount-rename");  // its end waits for them
-    for (const std::string& key : keys) {
-      threads.Submit([&, key] {
-        std::unique_lock lock(mutex);
-        if (!first_error.ok()) return;
-        lock.unlock();
-        absl::Status renamed = absl::ResourceExhaustedError("there is no memory");
-        try {
-          renamed = RenameFile(key, to + key.substr(from.size()), /*no_replace=*/false, next_patience());
-        } catch (const std::bad_alloc&) {
-        }
-        lock.lock();
-        first_error.Update(renamed);
-      });
-    }
-  }
-  RETURN_IF_ERROR(first_error);
-  if (!local_.RenameFolder(from, to)) return RefusedWith(ENOSPC, store_.Uri(to) + ": too many empty folders");
-  if (!store_.traits().is_folder()) RETURN_IF_ERROR(Delete(from, next_patience()));
-  KeepFolderOf(from);
-  attributes_.RenameFolder(from, to);
-  inodes_.MoveFolder(from, to);
-  return absl::OkStatus();
-}
-
-// A target that is there must be of the same kind, and, if it is a folder, empty.
-absl::Status Mount::Server::CheckReplaced(const Node& from, const Node& to, bool no_replace, const Patience& patience) {
-  const std::string uri = store_.Uri(to.key);
-  if (no_replace) return absl::AlreadyExistsError(uri + ": exists");
-  if (to.is_folder() != from.is_folder()) {
-    return RefusedWith(to.is_folder() ? EISDIR : ENOTDIR, uri + ": is of the other kind");
-  }
-  if (!to.is_folder()) {
-    if (!options_.no_overwrite) return absl::OkStatus();
-    return RefusedWith(EEXIST, uri + ": there is an object already, and the mount has --no-overwrite");
-  }
-  ASSIGN_OR_RETURN(const bool has_objects, tree_.HasBelow(to.key, patience));
-  if (has_objects || local_.HasBelow(to.key)) return RefusedWith(ENOTEMPTY, uri + ": is not empty");
-  return absl::OkStatus();
-}
-
-absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char* name, uint64_t new_parent,
-                                   const char* new_name, unsigned flags) {
-  RETURN_IF_ERROR(CheckWritable());
-  constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
-  if ((flags & ~kNoReplace) != 0) return RefusedWith(EINVAL, "exchanging two files is not possible");
-  const bool no_replace = (flags & kNoReplace) != 0;
-  const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(const std::string from, KeyOf(parent, name));
-  ASSIGN_OR_RETURN(const std::string to, KeyOf(new_parent, new_name));
-  if (staging_ == nullptr) {
-    RETURN_IF_ERROR(Settle(from, patience));
-    RETURN_IF_ERROR(Settle(to, patience));
-  }
-  if (from == to) {
-    fuse_reply_err(request, 0);
-    return absl::OkStatus();
-  }
-  const auto find = [&](uint64_t folder, const char* its_name, const std::string& key) -> absl::StatusOr<Node> {
-    if (const auto file = local_.Find(key)) return file->node();
-    return Find(folder, its_name, patience);
-  };
-  ASSIGN_OR_RETURN(const Node node, find(parent, name, from));
-  const absl::StatusOr<Node> there = find(new_parent, new_name, to);
-  if (there.ok()) {
-    RETURN_IF_ERROR(CheckReplaced(node, *there, no_replace, patience));
-  } else if (!absl::IsNotFound(there.status())) {
-    return there.status();
-  }
-  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience)
-                                   : RenameFile(from, to, no_replace, patience));
-  NoteChangeBeside(from);
-  NoteChangeBeside(to);
   fuse_reply_err(request, 0);
   return absl::OkStatus();
 }
@@ -492,9 +279,6 @@ void Mount::Server::AddChanges(fuse_lowlevel_ops& operations) {
   // An object is bytes, and has one key. EPERM is what Linux says where a file system cannot have such a thing.
   operations.link = [](Request request, fuse_ino_t, fuse_ino_t, const char*) {
     AnswerChange(request, [](Server& self) { return self.RefuseKind("a second name"); });
-  };
-  operations.symlink = [](Request request, const char*, fuse_ino_t, const char*) {
-    AnswerChange(request, [](Server& self) { return self.RefuseKind("a symbolic link"); });
   };
   operations.mknod = [](Request request, fuse_ino_t, const char*, mode_t, dev_t) {
     AnswerChange(request, [](Server& self) { return self.RefuseKind("a pipe, socket or device"); });

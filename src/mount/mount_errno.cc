@@ -31,7 +31,7 @@ int ErrnoOf(const absl::Status& status) {
     case absl::StatusCode::kUnauthenticated:
       return EACCES;
     case absl::StatusCode::kFailedPrecondition: {
-      // Of S3 others than a changed object are refused so, too: those in an archive.
+      // S3 also refuses objects in an archive so, not only those that have changed.
       const std::string code = S3CodeOf(status);
       return code.empty() || code == "PreconditionFailed" ? ESTALE : EACCES;
     }

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-/// What a program is told of a call that failed with `status`, which is not OK (the table is in docs/mount.md). ESTALE:
-/// the object is no longer the one that was opened. What RefusedWith made has the errno that it was made with.
+/// Returns the errno that a program gets for `status`, which is not OK (the table is in docs/mount.md). ESTALE: the
+/// object is no longer the one that was opened. A status of RefusedWith has the errno that it was made with.
 int ErrnoOf(const absl::Status& status);
 
 /// The same for a call that changes something: if a store refuses that, the result is EROFS, not EACCES. Libraries

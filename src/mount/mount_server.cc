@@ -23,13 +23,14 @@ namespace {
 // Listing a folder makes the kernel hold its entries, and this process what they stand for: a few hundred bytes each,
 // until the kernel needs its memory. So many at most come from listings.
 constexpr size_t kMaxListedInodes = 500'000;
-// What was read stays in the kernel's page cache: this is for what is read ahead, and for what several programs read.
+// The kernel's page cache keeps bytes that were read. So this is for bytes that are read ahead, or that several
+// programs read.
 constexpr uint64_t kMaxTierBytes = uint64_t{256} << 20;
 constexpr uint64_t kShareOfTier = 4;
 
-// For blocks around reads at random, which the kernel has not seen, and for files that are read past its cache: three
-// eighths. With the tier above and the quarter that is never taken for reading ahead, seven eighths are named: what
-// programs read forward at the moment, and look-ahead across files, share the last eighth with what the tier keeps.
+// Three eighths are for blocks around reads at random, which the kernel has not seen, and for files that are read past
+// its cache. With the tier above and the quarter that is never taken for reading ahead, seven eighths are taken. Bytes
+// that programs read forward, and look-ahead across files, share the last eighth with the blocks that the tier keeps.
 // Files that are written get what is left, and blocks go for them if that is too little.
 uint64_t BytesAround(const MemoryBudget& memory) {
   return memory.limit() / 8 * 3;
@@ -55,7 +56,7 @@ constexpr std::chrono::seconds kIdle{1};
 
 constexpr uint64_t kLeastBlockSize = 4096;
 
-// What an entry has that the kernel looks up before it uses it. (Programs pass over 0.)
+// The number of an entry that the kernel looks up before it uses it. (Programs pass over 0.)
 constexpr uint64_t kNoNumber = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
@@ -66,7 +67,8 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       memory_(memory),
       prefix_(std::move(prefix)),
       options_(std::move(options)),
-      tree_(store, options_.metadata_ttl, OwnFilesIn(options_)),
+      tree_(store, options_.metadata_ttl, OwnFilesIn(options_),
+            options_.links ? RemoteTree::Links::kAreLinks : RemoteTree::Links::kAreFiles),
       tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
       around_(store, memory, BytesAround(memory)),
       around_room_(around_.keep_bytes()),
@@ -82,12 +84,16 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
         std::make_unique<DelayedFiles>(options_.write_back, kWriteBackThreads,
                                        [this](const std::shared_ptr<WrittenFile>& file) { return CommitLater(file); });
   }
-  if (staging_ != nullptr && staging_->writes_later()) idle_ = std::make_unique<DelayedFiles>(kIdle, 1, SettleLater);
+  if (staging_ != nullptr && staging_->writes_later()) {
+    idle_ = std::make_unique<DelayedFiles>(
+        kIdle, 1, [this](const std::shared_ptr<WrittenFile>& file) { return FlushLater(file); });
+  }
 }
 
 Mount::Server::~Server() {
-  idle_.reset();
-  write_back_.reset();  // its threads call this
+  // Their threads call this.
+  if (idle_ != nullptr) idle_->Stop();
+  if (write_back_ != nullptr) write_back_->Stop();
   if (session_ == nullptr) return;
   fuse_session_unmount(session_);
   fuse_session_destroy(session_);
@@ -154,13 +160,14 @@ struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) {
   info.st_gid = options_.gid;
   info.st_nlink = 1;  // also of folders: programs take more for the number of folders in them
   info.st_blksize = static_cast<blksize_t>(kMaxFuseRead);
-  info.st_mode = (node.is_folder() ? S_IFDIR : S_IFREG) | PermissionsOf(node);
+  const bool is_link = tree_.IsLink(node);
+  info.st_mode = is_link ? S_IFLNK | 0777 : (node.is_folder() ? S_IFDIR : S_IFREG) | PermissionsOf(node);
   int64_t modified_ms = node.modified_ms;
   if (node.is_folder()) {
     modified_ms = std::chrono::duration_cast<std::chrono::milliseconds>(mounted_at_.time_since_epoch()).count();
   } else {
     info.st_size = static_cast<off_t>(node.size);
-    // Programs make buffers of that size, also for the smallest file. What is written may grow.
+    // Programs make buffers of that size, also for the smallest file. A file that is written may grow.
     if (!options_.writable) {
       info.st_blksize =
           static_cast<blksize_t>(std::bit_ceil(std::clamp<uint64_t>(node.size, kLeastBlockSize, kMaxFuseRead)));
@@ -172,7 +179,7 @@ struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) {
   if (!options_.writable) return info;
   const std::optional<FileAttributes> set = attributes_.Find(node.key);
   if (!set) return info;
-  if (set->mode) info.st_mode = (info.st_mode & S_IFMT) | *set->mode;
+  if (set->mode && !is_link) info.st_mode = (info.st_mode & S_IFMT) | *set->mode;
   info.st_uid = set->uid.value_or(info.st_uid);
   info.st_gid = set->gid.value_or(info.st_gid);
   if (set->version == node.etag) {
@@ -195,8 +202,8 @@ std::shared_ptr<WrittenFile> Mount::Server::ShownFile(const std::shared_ptr<Writ
   return file;
 }
 
-// What a file is, as far as that may be told without asking the store again. After ESTALE the kernel looks its path up
-// again, and so gets to the new version.
+// The file, as far as it is known without asking the store again. After ESTALE the kernel looks its path up again, and
+// so gets to the new version.
 absl::StatusOr<Node> Mount::Server::Fresh(uint64_t inode, const Patience& patience) {
   ASSIGN_OR_RETURN(Node node, Known(inode));
   if (node.is_folder() || std::chrono::steady_clock::now() < node.fresh_until) return node;
@@ -217,12 +224,12 @@ absl::StatusOr<std::string> Mount::Server::KeyOf(uint64_t parent, const char* na
   return key;
 }
 
-// What the name is, unless it is a file that is being written. NotFound if it is nothing.
+// The file or folder of that name, unless it is a file that is being written. NotFound if there is none.
 absl::StatusOr<Node> Mount::Server::Find(uint64_t parent, const char* name, const Patience& patience) const {
   ASSIGN_OR_RETURN(const Node folder, Known(parent));
   const std::string key = folder.key + name;
   if (options_.writable && local_.HasFolder(key + "/")) return tree_.FolderNode(key + "/");
-  if (std::optional<Node> listed = ahead_.Find(key)) return *std::move(listed);
+  if (std::optional<Node> listed = ahead_.Find(key); listed && !tree_.IsLink(*listed)) return *std::move(listed);
   return tree_.Lookup(folder.key, name, patience);
 }
 
@@ -288,7 +295,7 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
   ASSIGN_OR_RETURN(Node node, Known(inode));
   if (options_.writable && staging_ == nullptr) {
     const std::shared_ptr<WrittenFile> written = local_.Find(node.key);
-    if (ShownFile(written) != nullptr) RETURN_IF_ERROR(Settle(node.key, patience));
+    if (ShownFile(written) != nullptr) RETURN_IF_ERROR(AwaitStream(node.key, patience));
     if (written != nullptr && written->in_store() && written->closed) {
       RETURN_IF_ERROR(AwaitReplacement(node.key, patience));
     }
@@ -375,13 +382,17 @@ absl::Status Mount::Server::OpenDirectory(Request request, uint64_t inode, fuse_
   return absl::OkStatus();
 }
 
-// The page that follows. What programs here have begun comes last, unless the store has shown it.
+// The page that follows. Files and folders that programs here have begun come last, unless the store has shown them.
 absl::Status Mount::Server::NextPage(OpenFolder& folder, std::string continuation, const Patience& patience) {
   const uint64_t next = continuation.empty() ? 0 : folder.first + folder.page.entries.size();
   ASSIGN_OR_RETURN(RemoteTree::Page page, tree_.List(folder.key, std::move(continuation), patience));
   if (next == 0) folder.local = local_.NamesIn(folder.key);
   folder.page = std::move(page);
   folder.first = next;
+  // A link of another machine gives way to a file or folder that a program here has begun.
+  std::erase_if(folder.page.entries, [&](const RemoteTree::Entry& entry) {
+    return tree_.IsLink(entry.node) && (folder.local.contains(entry.name) || folder.local.contains(entry.name + "/"));
+  });
   for (const RemoteTree::Entry& entry : folder.page.entries) {
     folder.local.erase(entry.name);
     folder.local.erase(entry.name + "/");
@@ -447,7 +458,7 @@ bool Mount::Server::AddEntry(Request request, std::vector<char>& out, size_t siz
   if (!plus) {
     // The kernel looks it up before it uses it; until then it has no number of ours.
     entry.attr.st_ino = kNoNumber;
-    entry.attr.st_mode = found.node.is_folder() ? S_IFDIR : S_IFREG;
+    entry.attr.st_mode = found.node.is_folder() ? S_IFDIR : tree_.IsLink(found.node) ? S_IFLNK : S_IFREG;
     const size_t needed = fuse_add_direntry(request, nullptr, 0, name, nullptr, 0);
     if (!Append(out, size, needed)) return false;
     fuse_add_direntry(request, out.data() + at, needed, name, &entry.attr, static_cast<off_t>(next));
@@ -481,7 +492,7 @@ absl::Status Mount::Server::ReadDirectory(Request request, uint64_t inode, size_
   }
   for (; number >= kDots; ++number) {
     const absl::StatusOr<const RemoteTree::Entry*> entry = EntryAt(folder, number - kDots, patience);
-    // What was put together goes out first: its inodes are counted.
+    // The entries so far go out first: their inodes are counted.
     if (!entry.ok() && out.empty()) return entry.status();  // unlocks before Answer replies
     if (!entry.ok() || *entry == nullptr) break;
     if (!AddEntry(request, out, size, **entry, number + 1, plus)) break;

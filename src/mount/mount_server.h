@@ -102,13 +102,13 @@ class Mount::Server {
   static void AnswerChange(Request request, Work work) {
     Answer(request, std::move(work), ErrnoOfChange);
   }
-  /// What is not there, or was replaced, or is in the way is no news.
+  /// Returns false for files that are not there, were replaced, or are in the way.
   static bool IsNews(const absl::Status& status);
 
   Patience PatienceOf(Request request) const;
   void Warn(const absl::Status& status);
 
-  // What files and folders are (mount_server.cc).
+  // Files and folders (mount_server.cc).
   double Validity() const { return std::chrono::duration<double>(options_.metadata_ttl).count(); }
   struct stat StatOf(const Node& node, uint64_t inode);
   mode_t PermissionsOf(const Node& node) const;
@@ -157,24 +157,35 @@ class Mount::Server {
   absl::Status CommitFile(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
   void NoteVersion(const std::shared_ptr<WrittenFile>& file);
   void GiveUp(const std::shared_ptr<WrittenFile>& file);
+  void GiveUpKilled(const std::shared_ptr<WrittenFile>& file);
   void ForgetName(const WrittenFile& file);
   bool Defer(const std::shared_ptr<WrittenFile>& file);
   bool CommitClosed(const std::shared_ptr<WrittenFile>& file);
   bool CommitLater(const std::shared_ptr<WrittenFile>& file);
-  static bool SettleLater(const std::shared_ptr<WrittenFile>& file);
+  bool FlushLater(const std::shared_ptr<WrittenFile>& file);
   void CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed);
   void ReleaseFile(Request request, fuse_file_info& file);
   void FinishFile(WrittenFile& file, std::atomic<bool>& is_away);
   void FinishFiles();
 
   // The same with --no-staging (mount_streams.cc).
-  absl::Status Settle(const std::string& key, const Patience& patience);
+  absl::Status AwaitStream(const std::string& key, const Patience& patience);
   absl::Status AwaitReplacement(const std::string& key, const Patience& patience);
   absl::Status OpenStream(Request request, uint64_t inode, fuse_file_info& file);
   absl::Status CreateStream(Request request, uint64_t parent, const char* name, mode_t mode, fuse_file_info& file);
   absl::Status FlushStream(Request request, const OpenFile& open);
   absl::Status FinishStream(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
   void AbandonStream(const std::shared_ptr<WrittenFile>& file);
+
+  // Symbolic links (mount_links.cc).
+  absl::Status CheckNoLinkKey(const std::string& key) const;
+  absl::StatusOr<std::string> NewKeyOf(uint64_t parent, const char* name) const;
+  static absl::StatusOr<std::string> LinkKeyOf(const std::string& key, const char* name);
+  absl::StatusOr<Node> FindShown(uint64_t parent, const char* name, const std::string& key,
+                                 const Patience& patience) const;
+  absl::StatusOr<ObjectInfo> PutLink(const std::string& key, std::string target, const Patience& patience);
+  absl::Status MakeLink(Request request, const char* target, uint64_t parent, const char* name);
+  absl::Status ReadLink(Request request, uint64_t inode);
 
   // Attributes, folders, removing, renaming (mount_changes.cc).
   absl::Status SetSize(uint64_t inode, uint64_t size, const fuse_file_info* file, const Patience& patience);
@@ -185,6 +196,7 @@ class Mount::Server {
   absl::Status RemoveFile(Request request, uint64_t parent, const char* name);
   absl::StatusOr<std::shared_ptr<WrittenFile>> KeepForReaders(const Node& node, const Patience& patience);
   absl::Status RemoveName(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
+  absl::Status RemoveObject(const Node& node, const Patience& patience);
   absl::Status Rename(Request request, uint64_t parent, const char* name, uint64_t new_parent, const char* new_name,
                       unsigned flags);
   absl::Status RenameFolder(const std::string& from, const std::string& to, const Patience& patience);
@@ -212,6 +224,7 @@ class Mount::Server {
   static void AddWriting(fuse_lowlevel_ops& operations);
   static void AddChanges(fuse_lowlevel_ops& operations);
   static void AddExtended(fuse_lowlevel_ops& operations);
+  static void AddLinks(fuse_lowlevel_ops& operations);
   void OnInit(fuse_conn_info& connection);
 
   ObjectStore& store_;

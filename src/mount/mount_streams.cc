@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 // How long a call waits for a file that was closed by one process while another may have it open.
-constexpr std::chrono::seconds kMaxSettling{5};
+constexpr std::chrono::seconds kMaxAwait{5};
 
 absl::Status IsBeingWritten(const std::string& uri) {
   return RefusedWith(EBUSY, uri + ": is being written; close it first");
@@ -32,12 +32,12 @@ absl::Status CannotChange(const std::string& uri, bool no_overwrite) {
 
 // OK if no file of that key is being written any more. An empty file that was closed ends a moment later: it is waited
 // for. Others are refused.
-absl::Status Mount::Server::Settle(const std::string& key, const Patience& patience) {
+absl::Status Mount::Server::AwaitStream(const std::string& key, const Patience& patience) {
   const std::shared_ptr<WrittenFile> file = local_.Find(key);
   if (file == nullptr) return absl::OkStatus();
   if (!file->closed) return IsBeingWritten(store_.Uri(key));
   Patience shorter = patience;
-  shorter.deadline = std::min(patience.deadline, std::chrono::steady_clock::now() + kMaxSettling);
+  shorter.deadline = std::min(patience.deadline, std::chrono::steady_clock::now() + kMaxAwait);
   const absl::Status ended = local_.WaitForEnd(key, shorter);
   return absl::IsDeadlineExceeded(ended) ? IsBeingWritten(store_.Uri(key)) : ended;
 }
@@ -46,7 +46,7 @@ absl::Status Mount::Server::Settle(const std::string& key, const Patience& patie
 // closed it, too, the object that is replaced is what others see.
 absl::Status Mount::Server::AwaitReplacement(const std::string& key, const Patience& patience) {
   Patience shorter = patience;
-  shorter.deadline = std::min(patience.deadline, std::chrono::steady_clock::now() + kMaxSettling);
+  shorter.deadline = std::min(patience.deadline, std::chrono::steady_clock::now() + kMaxAwait);
   const absl::Status ended = local_.WaitForEnd(key, shorter);
   return absl::IsDeadlineExceeded(ended) ? absl::OkStatus() : ended;
 }
@@ -54,18 +54,20 @@ absl::Status Mount::Server::AwaitReplacement(const std::string& key, const Patie
 absl::Status Mount::Server::CreateStream(Request request, uint64_t parent, const char* name, mode_t mode,
                                          fuse_file_info& file) {
   const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  ASSIGN_OR_RETURN(const std::string key, NewKeyOf(parent, name));
   const std::string uri = store_.Uri(key);
   if (local_.Find(key) != nullptr && (file.flags & O_EXCL) != 0) {
     return absl::AlreadyExistsError(uri + ": there is such a file");
   }
-  RETURN_IF_ERROR(Settle(key, patience));
+  RETURN_IF_ERROR(AwaitStream(key, patience));
   const absl::StatusOr<Node> there = Find(parent, name, patience);
   if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
   std::shared_ptr<WrittenFile> written;
   if (there.ok()) {
     if ((file.flags & O_EXCL) != 0) return absl::AlreadyExistsError(uri + ": there is such a file");
     if (there->is_folder()) return RefusedWith(EISDIR, uri + ": is a folder");
+    // The kernel looks again, and follows it.
+    if (tree_.IsLink(*there)) return absl::FailedPreconditionError(uri + ": is a link by now");
     // The kernel did not know of it yet.
     if (options_.no_overwrite || (file.flags & O_TRUNC) == 0) return CannotChange(uri, options_.no_overwrite);
     ASSIGN_OR_RETURN(const Node node, tree_.Look(key, patience));
@@ -100,8 +102,9 @@ absl::Status Mount::Server::CreateStream(Request request, uint64_t parent, const
 absl::Status Mount::Server::OpenStream(Request request, uint64_t inode, fuse_file_info& file) {
   const Patience patience = PatienceOf(request);
   ASSIGN_OR_RETURN(const Node known, Known(inode));
+  RETURN_IF_ERROR(CheckNoLinkKey(known.key));
   const std::string uri = store_.Uri(known.key);
-  RETURN_IF_ERROR(Settle(known.key, patience));
+  RETURN_IF_ERROR(AwaitStream(known.key, patience));
   if (options_.no_overwrite || (file.flags & O_TRUNC) == 0) return CannotChange(uri, options_.no_overwrite);
   ASSIGN_OR_RETURN(const Node node, NewestOf(inode, known, patience));
   auto written = std::make_shared<WrittenFile>(services_, node);

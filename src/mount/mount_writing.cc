@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/log_exception.h"
 #include "base/thread_pool.h"
 #include "mount/mount_server.h"
@@ -75,6 +76,7 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::OpenWritten(uint64_t
       return absl::FailedPreconditionError(fmt::format("{}: was replaced", file->key()));
     }
     ASSIGN_OR_RETURN(const Node known, Known(inode));
+    RETURN_IF_ERROR(CheckNoLinkKey(known.key));
     if (local_.Find(known.key) != nullptr) {
       return absl::FailedPreconditionError(fmt::format("{}: was replaced", known.key));
     }
@@ -140,7 +142,7 @@ absl::Status Mount::Server::CreateFile(Request request, uint64_t parent, const c
   RETURN_IF_ERROR(CheckWritable());
   if (staging_ == nullptr) return CreateStream(request, parent, name, mode, file);
   const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  ASSIGN_OR_RETURN(const std::string key, NewKeyOf(parent, name));
   const std::string uri = store_.Uri(key);
   std::shared_ptr<WrittenFile> written = local_.Find(key);
   absl::StatusOr<Node> there = absl::NotFoundError(uri);
@@ -149,6 +151,8 @@ absl::Status Mount::Server::CreateFile(Request request, uint64_t parent, const c
   const bool exists = written != nullptr || there.ok();
   if (exists && (file.flags & O_EXCL) != 0) return absl::AlreadyExistsError(uri + ": there is such a file");
   if (there.ok() && there->is_folder()) return RefusedWith(EISDIR, uri + ": is a folder");
+  // The kernel looks again, and follows it.
+  if (there.ok() && tree_.IsLink(*there)) return absl::FailedPreconditionError(uri + ": is a link by now");
   if (options_.no_overwrite && (there.ok() || (written != nullptr && written->in_store()))) {
     return NeedsOverwriting(uri);
   }
@@ -198,7 +202,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
   const bool has_set_time = open.written->has_set_time();
   ASSIGN_OR_RETURN(const size_t count, open.written->Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->closed = false;
-  if (idle_ != nullptr && open.written->unsettled() && !open.written->settles_later.exchange(true)) {
+  if (idle_ != nullptr && open.written->unflushed() && !open.written->flushes_later.exchange(true)) {
     idle_->Add(open.written);
   }
   if (has_set_time) ForgetTimes(*open.written);
@@ -273,9 +277,9 @@ absl::Status Mount::Server::CommitFile(const std::shared_ptr<WrittenFile>& file,
 }
 
 // A program has closed the file, when its last process that could write has. A shell opens files for the programs that
-// it starts, which inherit them and close them when they end: so only the process that opened a file closes it for all.
-// One that is empty is committed a moment later, since shells open files, and pass them on, before there is anything in
-// them.
+// it starts. They inherit the files and close them when they end. So only the process that opened a file closes it for
+// all. One that is empty is committed a moment later, since shells open files, and pass them on, before there is
+// anything in them.
 absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& file) {
   OpenFile& open = FileOf(file);
   if (open.written == nullptr) {
@@ -289,7 +293,7 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
   if (is_opener && !open.closed.exchange(true)) --written.writing;
   if (is_opener && WasKilled(thread)) {
     // Nobody knows what is missing. (A file that outlives it is committed when the kernel releases the file.)
-    if (!written.outlives_writer() && written.writing == 0) GiveUp(open.written);
+    if (!written.outlives_writer() && written.writing == 0) GiveUpKilled(open.written);
   } else if (written.ended()) {
     RETURN_IF_ERROR(written.Commit(PatienceOf(request)));  // tells why
   } else if (written.writing == 0 && written.size() > 0 && !Defer(open.written)) {
@@ -318,6 +322,20 @@ absl::Status Mount::Server::SyncFile(Request request, const fuse_file_info& file
 void Mount::Server::GiveUp(const std::shared_ptr<WrittenFile>& file) {
   file->Abandon();
   ForgetName(*file);
+}
+
+// The same of a file whose writer was killed: a half checkpoint must not look whole, but a log is of use. So its bytes
+// stay for `millrace mount --recover`, as long as they leave room for files of programs that live.
+void Mount::Server::GiveUpKilled(const std::shared_ptr<WrittenFile>& file) {
+  const std::string killed =
+      store_.Uri(file->key()) + ": its writer was killed before it closed it, so it is no object, and may not be whole";
+  if (staging_->used_bytes() <= staging_->most_bytes() / 2) {
+    file->Park(killed, /*synced=*/false);  // the process ends when this returns
+  } else if (file->changed()) {
+    Log(LogLevel::kWarning, "mount",
+        killed + "; its bytes are not kept, since more than half of --staging-size is used");
+  }
+  GiveUp(file);
 }
 
 // The name stands for what the store has, and no more for this file.
@@ -352,10 +370,12 @@ bool Mount::Server::CommitLater(const std::shared_ptr<WrittenFile>& file) {
 }
 
 // A program that writes fast leaves its last bytes in memory. If it pauses, they come into the staging folder.
-bool Mount::Server::SettleLater(const std::shared_ptr<WrittenFile>& file) {
-  if (!file->SettleIdle()) return false;
-  file->settles_later = false;
-  return !file->unsettled() || file->settles_later.exchange(true);  // was it written again meanwhile?
+bool Mount::Server::FlushLater(const std::shared_ptr<WrittenFile>& file) {
+  if (!file->FlushIdle()) return false;
+  file->flushes_later = false;
+  // It may have been written meanwhile.
+  if (file->unflushed() && !file->flushes_later.exchange(true)) idle_->Add(file);
+  return true;
 }
 
 // A handle that writes is gone; `closed`: its process has closed it before. The rest is committed now: an empty
@@ -365,7 +385,7 @@ void Mount::Server::CloseWriter(const std::shared_ptr<WrittenFile>& file, bool c
   const bool is_last = local_.Detach(*file);
   if (is_last && idle_ != nullptr) {
     idle_->Remove(*file);  // else its disk space would go only later
-    file->settles_later = false;
+    file->flushes_later = false;
   }
   if (is_last && file->changed() && !Defer(file)) {
     // A program that has opened it meanwhile writes on in it, and its close commits it.

@@ -110,7 +110,7 @@ bool OrderFile::follows() const {
   return trust_ >= kTrusted;
 }
 
-// Whether a place behind the front is one of another pass.
+// Returns true if a place behind the front is one of another pass.
 bool OrderFile::BeginsAgain(uint64_t place) {
   const uint64_t lines = first_ + near_.size();
   const bool at_end = next_ >= text_.size() && front_ + files_ >= lines;

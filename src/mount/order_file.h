@@ -15,7 +15,7 @@ namespace millrace {
 ///
 /// The program need not open every file, nor quite in this order: several processes share the files, each ahead of or
 /// behind the others by up to some thousand. If it opens files that are not near, they are looked for in the whole
-/// text: it has begun again, or goes on from elsewhere.
+/// text: it has begun again, or continues from elsewhere.
 class OrderFile {
  public:
   /// `prefix` is put before each key. The text must outlive it.
@@ -25,7 +25,7 @@ class OrderFile {
   bool OnOpen(const std::string& key);
   /// Keys that are to be read now, each place once: up to `files` behind the one that was opened last.
   std::vector<std::string> TakeWanted();
-  /// Whether TakeWanted has several keys, or the last ones.
+  /// Returns true if TakeWanted has several keys, or the last ones.
   bool HasWanted() const;
   void set_files(size_t files) { files_ = files; }
   size_t searches() const { return searches_; }

@@ -86,7 +86,7 @@ TEST_F(SurplusTest, BlocksAroundReadsAtRandomAreAsManyBytesAsTheReadsAtMost) {
   }
   EXPECT_EQ(LargestRequest(), kMiB);
   EXPECT_GE(RequestedBytes(), 100 * kSize + 10 * kMiB);
-  // What they brought is there: also to another program.
+  // The bytes that they brought are there, also for another program.
   const uint64_t requests = store_.gets().size();
   ReadWindow other({store_, memory_, tier_, kept_, room_}, node_);
   int found = 0;
@@ -195,7 +195,7 @@ TEST_F(KeptFileTest, IsSoonThereWhenItIsReadAtRandomAndEachByteOnce) {
   const size_t requests = store_.gets().size();
   EXPECT_LE(SmallRequests(), 20u);
   EXPECT_EQ(RequestedBytes(), node_.size + SmallRequests() * 4096);
-  // For whoever reads it in whatever order.
+  // For any program that reads it in any order.
   ReadSome(window, 500);
   ReadForward(window);
   ReadWindow other(shared_, node_);
@@ -216,7 +216,7 @@ TEST_F(KeptFileTest, AllThatHaveItOpenHaveTheSameRoom) {
   EXPECT_EQ(kept_room_.used(), node_.size);
 }
 
-// What was earned is spent when a program finds its bytes, too, but one block says nothing of the others.
+// Credit is also spent when a program finds its bytes, but one block says nothing of the others.
 TEST_F(KeptFileTest, ABlockThatIsReadOverAndOverSpeaksForItselfOnly) {
   ReadWindow window(shared_, node_);
   uint64_t there = 0;

@@ -76,7 +76,7 @@ ReadPattern::Stream* ReadPattern::Near(uint64_t offset) {
   return nearest;
 }
 
-// Whether it is to be kept, rather than the place of one more read here or there.
+// Returns true if it is to be kept, rather than the place of one more read here or there.
 bool ReadPattern::IsLive(const Stream& stream) const {
   return stream.streak >= kStreak && reads_ - stream.used <= kForgottenAfter;
 }

@@ -8,24 +8,25 @@
 
 namespace millrace {
 
-/// What is to be done for a read of a file, besides reading it.
+/// The things to do for a read of a file, besides reading it.
 struct ReadAdvice {
   bool in_blocks = false;         // else only what was read is asked for
   uint64_t until = 0;             // if in blocks: all of them that begin before this offset are fetched
   uint64_t piece_bytes = 0;       // likewise: in requests of so much, a power of two, which end at its multiples
   std::vector<ByteRange> behind;  // what was fetched ahead, and is not needed any more
-  // The program has come to the end of the file, and has read this range on its way. What is behind is no part
-  // of it. Empty if the program has not come to the end.
+  // The program has come to the end of the file, and has read this range on its way. The bytes behind it are
+  // no part of it. Empty if the program has not come to the end.
   ByteRange finished;
 };
 
 /// Tells reads that follow one another from reads here and there, for one open file. Pure.
 ///
-/// Several threads may each read forward from a place of its own: up to kMaxStreams such streams are told apart. A
-/// stream is read ahead once kStreak bytes were read in it one after the other, also in a somewhat other order, as the
-/// kernel sends them: twice as far as it has lasted, up to `max_ahead_bytes`. A read that follows none is a read here
-/// and there: nothing but its bytes is asked for, so random reads cost just the requests and the bytes that they need.
-/// A read at the beginning of a file is taken for one that goes on, since most programs read files to their end.
+/// Several threads may each read forward from a place of its own: up to kMaxStreams such streams are distinguished. A
+/// stream is read ahead once kStreak bytes were read in it one after the other. Their order may differ a little, as the
+/// kernel sends them. It is read ahead twice as far as it has lasted, up to `max_ahead_bytes`. A read that follows no
+/// stream is a read here and there. Only its bytes are requested, so random reads cost just the requests and the bytes
+/// that they need. A read at the beginning of a file counts as the first of a stream, since most programs read files to
+/// their end.
 class ReadPattern {
  public:
   static constexpr size_t kMaxStreams = 8;

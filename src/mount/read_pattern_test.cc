@@ -113,7 +113,7 @@ TEST(ReadPattern, SeveralThreadsReadOnEachFromAPlaceOfItsOwn) {
   }
 }
 
-// Whatever is fetched is either still ahead of some stream, or was told to be behind.
+// Whatever is fetched is either still ahead of some stream, or was reported as behind.
 TEST(ReadPattern, WhatWasReadAheadIsLetGo) {
   constexpr uint64_t kAhead = 16 * kMiB;
   ReadPattern pattern(4 * kGiB, kAhead);
@@ -132,7 +132,7 @@ TEST(ReadPattern, WhatWasReadAheadIsLetGo) {
       const uint64_t until = (std::max(end, advice.until) + kMiB - 1) / kMiB;
       for (uint64_t block = offset / kMiB; block < until || block % piece != 0; ++block) held.insert(block);
     }
-    // Of each stream: what is ahead, a piece beyond, and what is near behind.
+    // For each stream: the bytes ahead, a piece beyond, and those near behind.
     ASSERT_LE(held.size(), ReadPattern::kMaxStreams * (kAhead / kMiB + 2 + 4)) << i;
     offset = std::min(end, 4 * kGiB - kMiB);
   }

@@ -39,7 +39,7 @@ void ReadSurplus::OnHit() {
 }
 
 uint64_t ReadSurplus::Piece() const {
-  // Of little, nothing would live to be used.
+  // If little is kept, nothing of it would live to be used.
   if (kept_bytes_ < kMaxPieceBytes || credit_ < kBlockBytes) return 0;
   return std::bit_floor(std::min(credit_, kMaxPieceBytes));
 }

@@ -9,7 +9,7 @@ namespace millrace {
 /// How much more than its bytes is fetched around a read at random, for one open file. Pure.
 ///
 /// A request takes its time, however little it asks for, so it pays to ask for more if the program reads that later.
-/// Whether it does shows only afterwards. So surplus is bought as skis are, in place of being rented: once the requests
+/// That shows only afterwards. So surplus is bought as skis are, in place of being rented: once the requests
 /// have cost as much as it would. Its credit is counted in bytes:
 ///
 /// - A read of which the store was asked earns its own size: at most twice the bytes that the program wants are
@@ -34,7 +34,8 @@ class ReadSurplus {
   /// `kept_bytes`: how much surplus, of all files, is kept until it is used.
   ReadSurplus(uint64_t file_bytes, uint64_t kept_bytes) : file_bytes_(file_bytes), kept_bytes_(kept_bytes) {}
 
-  /// Whether it would be of use now if all of the file had room among what is kept; and that it has.
+  /// WantsRoom returns true if it would be of use now to have room for all of the file among the kept bytes. OnRoom
+  /// says that there is such room.
   bool WantsRoom() const { return !is_kept_ && misses_ >= kFirstReads && file_bytes_ <= kept_bytes_; }
   void OnRoom() { is_kept_ = true; }
   bool is_kept() const { return is_kept_; }
@@ -49,7 +50,7 @@ class ReadSurplus {
   uint64_t Piece() const;
   /// So much is asked for.
   void OnFetch(uint64_t bytes);
-  /// Whether a piece that was asked for so long ago is here sooner than what a read asks for now.
+  /// Returns true if a piece that was requested so long ago is here sooner than one that a read requests now.
   bool ComesSooner(Time age) const;
   /// It took so long, with so many pieces in flight at a time.
   void OnArrival(uint64_t bytes, Time took, uint64_t together);

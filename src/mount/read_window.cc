@@ -17,7 +17,7 @@ constexpr uint64_t kMaxAhead = uint64_t{64} << 20;
 constexpr uint64_t kShareAhead = 8;  // of the budget, for one file
 // Pieces around reads at random that are in flight at a time.
 constexpr size_t kMaxSurplusInFlight = 16;
-// Of the bytes that are kept, so many may be in flight.
+// This share of the kept bytes may be in flight.
 constexpr uint64_t kShareInFlight = 2;
 // How far is looked for one that is missing.
 constexpr uint64_t kMaxBlocksSought = 64;
@@ -93,7 +93,7 @@ void ReadWindow::Drop(ByteRange range) {
   blocks_.erase(blocks_.lower_bound(range.offset / kBlock), blocks_.lower_bound(BlocksUntil(range.end())));
 }
 
-// A program has read this, so the kernel has it, if it keeps what is read. What is kept for later reads stays.
+// A program has read this, so the kernel has it, if it keeps what is read. Blocks that are kept for later reads stay.
 void ReadWindow::UseUp(ByteRange range) {
   if (kernel_ != Kernel::kKeeps) return;
   const auto last = blocks_.lower_bound(BlocksUntil(range.end()));
@@ -104,7 +104,7 @@ void ReadWindow::UseUp(ByteRange range) {
   }
 }
 
-// What was read ahead in vain, maybe long ago, is no error of a program that reads now.
+// A block that was read ahead in vain, maybe long ago, is no error of a program that reads now.
 void ReadWindow::DropFailed(uint64_t offset, uint64_t end) {
   const auto last = blocks_.lower_bound(BlocksUntil(end));
   for (auto block = blocks_.lower_bound(offset / kBlock); block != last;) {
@@ -125,7 +125,7 @@ void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& adv
     // Look-ahead across files puts theirs there, also of a file whose other blocks are kept.
     if (held == nullptr && forward_ != &ahead_ && number < needed) held = ahead_.Find(number);
     if (held == nullptr) {
-      // What the program waits for comes by itself, and so is here sooner.
+      // A block that the program waits for comes by itself, and so is here sooner.
       const bool now = number < needed;
       const uint64_t most = now ? needed - number : piece - number % piece;
       held = forward_->Fetch(number, most, now ? BlockTier::Need::kNow : BlockTier::Need::kAhead);
@@ -136,7 +136,7 @@ void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& adv
   }
 }
 
-// What was fetched for later reads, if it is there or comes sooner than what would be asked for now.
+// The piece that was fetched for later reads, if it is there or comes sooner than one that is requested now.
 ReadWindow::HeldPiece ReadWindow::FindAround(uint64_t number) const {
   HeldPiece piece = around_.Find(number);
   if (piece == nullptr || piece->took()) return piece;
@@ -185,8 +185,8 @@ bool ReadWindow::TakeRoom() {
   return room_ != nullptr;
 }
 
-// The first block from this one on that is neither there nor in flight, if it is near. Of a file that is kept, any
-// block is as likely to be read as what is near.
+// The first block from this one on that is neither there nor in flight, if it is near. In a file that is kept, any
+// block is as likely to be read as a near one.
 std::optional<uint64_t> ReadWindow::NextMissing(uint64_t number) {
   const uint64_t end = std::min(number + kMaxBlocksSought, blocks_in_all_);
   for (; number < end; ++number) {
@@ -235,7 +235,7 @@ absl::StatusOr<FileBytes> ReadWindow::ReadAtRandom(uint64_t offset, uint64_t siz
   absl::StatusOr<FileBytes> bytes = ReadAlone(offset, size, patience);
   std::lock_guard lock(mutex_);
   --at_random_;
-  // What several wait for at a time is lost once.
+  // A wait of several reads at a time is lost once.
   if (bytes.ok()) surplus_.OnMiss(size, (around_tier_.now() - began) / together);
   return bytes;
 }

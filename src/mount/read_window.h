@@ -28,15 +28,15 @@ struct FileBytes {
 
 /// An open file: one version of an object, which any number of threads read at any places.
 ///
-/// Reads that follow one another are read ahead in blocks of the tier, the further the longer it lasts, up to 64 MiB
-/// and an eighth of the budget, in requests that grow up to 8 MiB (read_pattern.h). Other reads ask for just
-/// their bytes, unless their block is there or comes sooner, and if it pays, blocks around them are fetched as well,
-/// for later reads (read_surplus.h). If the budget has no room for blocks, there are none.
+/// Reads that follow one another are read ahead in blocks of the tier, the further the longer it lasts. The limits are
+/// 64 MiB and an eighth of the budget, in requests that grow up to 8 MiB (read_pattern.h). Other reads ask for just
+/// their bytes, unless their block is there or comes sooner. If it pays, blocks around them are fetched as well, for
+/// later reads (read_surplus.h). If the budget has no room for blocks, there are none.
 ///
 /// All others must outlive it and its requests, which the store waits for.
 class ReadWindow {
  public:
-  /// What all open files have in common.
+  /// The objects that all open files share.
   struct Shared {
     ObjectStore& store;
     MemoryBudget& memory;
@@ -44,8 +44,8 @@ class ReadWindow {
     BlockTier& around;   // blocks around reads at random, which are kept for longer than what is read once
     MemoryBudget& room;  // of these, for files that are kept whole
   };
-  /// Whether the kernel has what was read. If not (O_DIRECT), a program may well ask for it again: then a file that has
-  /// room in `room` is kept whole, also if it is read forward.
+  /// Says if the kernel keeps the bytes that were read. If not (O_DIRECT), a program may well ask for it again: then a
+  /// file that has room in `room` is kept whole, also if it is read forward.
   enum class Kernel { kKeeps, kKeepsNothing };
 
   ReadWindow(const Shared& shared, Node node, Kernel kernel = Kernel::kKeeps);
@@ -53,8 +53,8 @@ class ReadWindow {
   ReadWindow& operator=(const ReadWindow&) = delete;
 
   /// Reads `size` bytes from `offset` on, or those until the file ends. The window may be destroyed before the bytes.
-  /// FailedPrecondition if the object was replaced after the file was opened, DeadlineExceeded and Cancelled as
-  /// Patience says, ResourceExhausted if the budget has no room even for these bytes, and the errors of the store.
+  /// FailedPrecondition if the object was replaced after the file was opened. DeadlineExceeded and Cancelled as
+  /// Patience says. ResourceExhausted if the budget has no room even for these bytes. Also the errors of the store.
   absl::StatusOr<FileBytes> Read(uint64_t offset, size_t size, const Patience& patience);
 
  private:

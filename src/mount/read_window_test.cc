@@ -240,7 +240,7 @@ TEST_F(LargeFileTest, WhatWasAskedForAheadAndFailsWhileAProgramWaitsIsAskedForAg
   EXPECT_EQ(store_.gets().back().range, (ByteRange{kMiB, kMiB / 2}));
 }
 
-// What a program has asked for itself is not asked for again: the store has done what it can.
+// A block that a program has requested itself is not requested again: the store has done what it can.
 TEST_F(LargeFileTest, WhatFailsForAProgramThatHasAskedForItIsItsError) {
   store_.on_get = [](const GetOptions&, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
     std::move(done)(absl::UnavailableError("away"));

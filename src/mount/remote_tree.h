@@ -14,31 +14,45 @@ namespace millrace {
 
 inline constexpr size_t kMaxFileName = 255;
 
-/// Whether a file can have such a name: 1 to 255 bytes, no '/', not "." and not "..".
+/// Returns true if a file can have such a name: 1 to 255 bytes, no '/', not "." and not "..".
 bool IsFileName(std::string_view name);
 
+/// Returns the key of the object that is the symbolic link of that key. rclone has links under such names, too
+/// (--links). A listing tells them from files, without a request for each.
+std::string LinkKey(const std::string& key);
+/// Returns true if the key or name is one of those. A link also has the right size.
+bool IsLinkKey(std::string_view key);
+
 /// Names, sizes and folders of a store. Folders are what keys make with their '/': they exist as long as something lies
-/// below them. If a file and a folder have one name, the folder has it, and the file cannot be reached.
+/// below them. If a file and a folder have one name, the folder has it, and the file cannot be reached. A link gives
+/// way to both.
 /// Thread-safe; what it tells is fresh for `ttl`.
 class RemoteTree {
  public:
-  /// Whether folders for Millrace's own files (kDatasetFolder) are listed. They are hidden from programs that take each
+  /// Says if folders for Millrace's own files (kDatasetFolder) are listed. They are hidden from programs that take each
   /// folder for a class of images, and found by name, so that Millrace can tell that data are not complete.
   enum class OwnFiles { kShown, kHidden };
 
-  RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown)
-      : store_(store), ttl_(ttl), own_files_(own_files) {}
+  /// Objects with a LinkKey are files of that name, or symbolic links with the name before the suffix.
+  enum class Links { kAreFiles, kAreLinks };
 
-  /// What `name` is in the folder. NotFound if it is nothing.
+  RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown,
+             Links links = Links::kAreFiles)
+      : store_(store), ttl_(ttl), own_files_(own_files), links_(links) {}
+
+  /// Returns true for a symbolic link. Its bytes are the path that it stands for.
+  bool IsLink(const Node& node) const;
+  /// Returns the file, folder or link `name` of the folder. NotFound if there is none. The node of a link has a
+  /// LinkKey.
   absl::StatusOr<Node> Lookup(const std::string& folder, std::string_view name, const Patience& patience) const;
-  /// What the file is now. NotFound if it is gone.
+  /// Returns the file as it is now. NotFound if it is gone.
   absl::StatusOr<Node> Look(const std::string& key, const Patience& patience) const;
 
   /// The file of that key, of which the store tells this.
   Node FileNode(const ObjectInfo& info, const std::string& key) const;
   /// The folder of that key, which exists.
   Node FolderNode(std::string key) const;
-  /// Whether anything lies in the folder, other than an object of the folder's own key.
+  /// Returns true if anything lies in the folder, other than an object of the folder's own key.
   absl::StatusOr<bool> HasBelow(const std::string& folder, const Patience& patience) const;
 
   /// An entry of a folder.
@@ -50,16 +64,19 @@ class RemoteTree {
     std::vector<Entry> entries;  // in the order of names
     std::string continuation;    // "": this was the last page
   };
-  /// Some entries of the folder, each once over all pages. What no file can be called is left out, and what is hidden.
+  /// Some entries of the folder, each once over all pages. Hidden ones are left out, and names that no file can have.
   absl::StatusOr<Page> List(const std::string& folder, std::string continuation, const Patience& patience) const;
 
  private:
   absl::StatusOr<bool> Exists(const std::string& folder, const Patience& patience) const;
+  absl::StatusOr<bool> HidesLink(const std::string& key, const Page& page, std::string_view first,
+                                 std::string_view last, const Patience& patience) const;
   bool ListsFolder(std::string_view name) const;
 
   ObjectStore& store_;
   const std::chrono::nanoseconds ttl_;
   const OwnFiles own_files_;
+  const Links links_;
 };
 
 }  // namespace millrace

@@ -110,6 +110,70 @@ TEST_F(RemoteTreeTest, MillracesOwnFilesAreHiddenIfThatIsWanted) {
   EXPECT_THAT(List(hiding, ".millrace/"), ElementsAre("index"));
 }
 
+// "name" of a file, "name/" of a folder, "name@" of a link.
+std::vector<std::string> ListWithLinks(const RemoteTree& tree, const std::string& folder) {
+  std::vector<std::string> names;
+  std::string continuation;
+  do {
+    const absl::StatusOr<RemoteTree::Page> page = tree.List(folder, continuation, NoHurry());
+    EXPECT_TRUE(page.ok()) << page.status();
+    if (!page.ok()) break;
+    for (const RemoteTree::Entry& entry : page->entries) {
+      names.push_back(entry.name + (entry.node.is_folder() ? "/" : tree.IsLink(entry.node) ? "@" : ""));
+    }
+    continuation = page->continuation;
+  } while (!continuation.empty());
+  return names;
+}
+
+TEST_F(RemoteTreeTest, LinksAreObjectsOfANameOfTheirOwn) {
+  for (const char* key : {"d/a.rclonelink", "d/file", "d/file.rclonelink", "d/folder.rclonelink", "d/folder/x",
+                          "d/.rclonelink", "d/..rclonelink", "d/...rclonelink", "d/z.rclonelink/x"})
+    Put(key);
+  Put("d/empty.rclonelink", "");
+  Put("d/long.rclonelink", std::string(4096, 'x'));
+  Put("d/most.rclonelink", std::string(4095, 'x'));
+  const RemoteTree links(store_, std::chrono::seconds(1), RemoteTree::OwnFiles::kShown, RemoteTree::Links::kAreLinks);
+  EXPECT_THAT(ListWithLinks(links, "d/"),
+              ElementsAre("...rclonelink", "..rclonelink", ".rclonelink", "a@", "empty.rclonelink", "file", "folder/",
+                          "long.rclonelink", "most@", "z.rclonelink/"));
+  EXPECT_EQ(List("d/").size(), 12u);
+  const absl::StatusOr<Node> link = links.Lookup("d/", "a", NoHurry());
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_EQ(link->key, "d/a.rclonelink");
+  EXPECT_TRUE(links.IsLink(*link));
+  EXPECT_FALSE(tree_.IsLink(*link));
+  EXPECT_EQ(links.Lookup("d/", "file", NoHurry())->key, "d/file");
+  EXPECT_EQ(links.Lookup("d/", "folder", NoHurry())->key, "d/folder/");
+  EXPECT_EQ(links.Lookup("d/", "empty.rclonelink", NoHurry())->key, "d/empty.rclonelink");
+  EXPECT_EQ(links.Lookup("d/", "z.rclonelink", NoHurry())->key, "d/z.rclonelink/");
+  for (const char* name : {"a.rclonelink", "empty", "long", "z", "nothing", "file.rclonelink"})
+    EXPECT_TRUE(absl::IsNotFound(links.Lookup("d/", name, NoHurry()).status())) << name;
+  EXPECT_TRUE(absl::IsNotFound(tree_.Lookup("d/", "a", NoHurry()).status()));
+}
+
+TEST_F(RemoteTreeTest, ALinkGivesWayAlsoToWhatIsOnAnotherPage) {
+  Put("file");
+  Put("file.rclonelink");
+  Put("folder.rclonelink");
+  Put("folder/x");
+  Put("link.rclonelink");
+  Put("link.rclonelink.rclonelink");
+  for (int i = 0; i < 1200; ++i) {
+    Put(fmt::format("file-{:04}", i));
+    Put(fmt::format("folder.s{:04}", i));
+    Put(fmt::format("link-{:04}", i));
+    Put(fmt::format("link.s{:04}", i));
+    Put(fmt::format("link.rclonelink-{:04}", i));
+  }
+  const RemoteTree links(store_, std::chrono::seconds(1), RemoteTree::OwnFiles::kShown, RemoteTree::Links::kAreLinks);
+  const std::vector<std::string> names = ListWithLinks(links, "");
+  EXPECT_EQ(names.size(), 6004u);
+  for (const char* name : {"file", "folder/", "link@", "link.rclonelink@"})
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+  for (const char* name : {"file@", "folder@"}) EXPECT_EQ(std::count(names.begin(), names.end(), name), 0) << name;
+}
+
 // Random keys against what a tree of files would hold.
 TEST_F(RemoteTreeTest, IsTheTreeThatTheKeysMake) {
   Rng rng(3);

@@ -213,7 +213,7 @@ absl::StatusOr<std::unique_ptr<StagingFile>> StagingFolder::NewFile() {
 }
 
 StagingFile::~StagingFile() {
-  (void)Settle();
+  (void)Flush();
   if (kept_) return;
   folder_.used_ -= held_;
   unlink(path_.c_str());
@@ -281,12 +281,12 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, const std::functio
       is_after_gap = !failed_.empty();
     }
     absl::Status status = absl::ResourceExhaustedError("bytes before it are missing");
-    const bool must_hurry = folder_.settling_ > 0 || is_awaited();
+    const bool must_hurry = folder_.flushing_ > 0 || is_awaited();
     if (!is_after_gap) status = must_hurry ? Write(offset, bytes) : WritePastCache(offset, bytes);
     done();
     const std::lock_guard lock(mutex_);
     if (status.ok()) {
-      settled_end_ = offset + bytes.size();
+      flushed_end_ = offset + bytes.size();
     } else {
       failed_.push_back({offset, bytes.size()});
     }
@@ -295,12 +295,12 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, const std::functio
   });
 }
 
-std::vector<ByteRange> StagingFile::Settle() {
+std::vector<ByteRange> StagingFile::Flush() {
   std::unique_lock lock(mutex_);
   if (waiting_ == 0) return std::exchange(failed_, {});  // the folder may have ended, if this file is kept
-  ++folder_.settling_;                                   // its writes come before those that nobody waits for
+  ++folder_.flushing_;                                   // its writes come before those that nobody waits for
   written_.wait(lock, [this] { return waiting_ == 0; });
-  --folder_.settling_;
+  --folder_.flushing_;
   return std::exchange(failed_, {});
 }
 

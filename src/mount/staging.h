@@ -72,7 +72,7 @@ class StagingFolder {
   const uint64_t most_bytes_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> next_{0};
-  std::atomic<int> settling_{0};       // calls of Settle
+  std::atomic<int> flushing_{0};       // calls of Flush
   std::unique_ptr<ThreadPool> later_;  // one thread, so what WriteLater got is written in its order
 };
 
@@ -89,16 +89,16 @@ class StagingFile {
   /// ResourceExhausted if the disk is full.
   absl::Status Write(uint64_t offset, ByteSpan bytes) const;
   /// The same in the background and past the kernel's page cache: to copy the bytes there costs more than to write
-  /// them. If `is_awaited` says that a program waits for the disk, or Settle waits, they go through it all the same:
+  /// them. If `is_awaited` says that a program waits for the disk, or Flush waits, they go through it all the same:
   /// the kernel takes much at once. The bytes must stay until `done` is called. The folder must be one that
-  /// writes_later(). Until Settle returns, no other call may concern the range.
+  /// writes_later(). Until Flush returns, no other call may concern the range.
   void WriteLater(uint64_t offset, ByteSpan bytes, const std::function<bool()>& is_awaited, std::function<void()> done);
   /// WriteLater will get what follows that byte, in the order of the file; all before it is here.
-  void BeginLater(uint64_t offset) { settled_end_ = offset; }
-  /// All before that byte is here, also while others write. (It is only true between BeginLater and Settle.)
-  uint64_t settled_end() const { return settled_end_; }
+  void BeginLater(uint64_t offset) { flushed_end_ = offset; }
+  /// All before that byte is here, also while others write. (It is only true between BeginLater and Flush.)
+  uint64_t flushed_end() const { return flushed_end_; }
   /// Waits for what WriteLater got. Returns the ranges that could not be written since the last call.
-  std::vector<ByteRange> Settle();
+  std::vector<ByteRange> Flush();
   absl::Status Read(uint64_t offset, MutableByteSpan into) const;
   /// Bytes behind it are dropped, and a gap reads as zeros.
   absl::Status Resize(uint64_t size) const;
@@ -131,7 +131,7 @@ class StagingFile {
   std::mutex mutex_;
   std::condition_variable written_;
   int waiting_ = 0;  // calls of WriteLater
-  std::atomic<uint64_t> settled_end_{0};
+  std::atomic<uint64_t> flushed_end_{0};
   std::vector<ByteRange> failed_;
   uint64_t held_ = 0;
   bool noted_ = false;

@@ -59,7 +59,7 @@ TEST_F(StagingTest, AFileIsSparseAndGoesWithItsOwner) {
 }
 
 // Whole pages and others, from the middle of pages and from unaligned memory.
-TEST_F(StagingTest, WhatIsWrittenLaterIsThereWhenItHasSettled) {
+TEST_F(StagingTest, WhatIsWrittenLaterIsThereAfterTheFlush) {
   const auto staging = Open(100 << 20);
   ASSERT_TRUE(staging->writes_later());
   const auto file = *staging->NewFile();
@@ -76,7 +76,7 @@ TEST_F(StagingTest, WhatIsWrittenLaterIsThereWhenItHasSettled) {
   }
   file->WriteLater(
       at + 3, ByteSpan(bytes.span()).subspan(1, 9000), [] { return false; }, [&] { ++done; });
-  EXPECT_TRUE(file->Settle().empty());
+  EXPECT_TRUE(file->Flush().empty());
   EXPECT_EQ(done, 9);
   EXPECT_TRUE(ReadAll(*file, 0, at) == AsText(bytes.span()));
   EXPECT_TRUE(ReadAll(*file, at, 9003) == std::string(3, '\0') + std::string(AsText(bytes.span()).substr(1, 9000)));
@@ -94,11 +94,11 @@ TEST_F(StagingTest, WhatADiskDoesNotTakeIsSaidOnce) {
   const auto never = [] { return false; };
   file->WriteLater(0, bytes.span().first(1000), never, [] {});
   file->WriteLater(4096, bytes.span(), never, [] {});
-  const std::vector<ByteRange> failed = file->Settle();
+  const std::vector<ByteRange> failed = file->Flush();
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(failed, ::testing::ElementsAre(ByteRange{4096, bytes.size()}));
-  EXPECT_THAT(file->Settle(), IsEmpty());
+  EXPECT_THAT(file->Flush(), IsEmpty());
 }
 
 TEST_F(StagingTest, ThereIsOnlySoMuchRoom) {

@@ -7,10 +7,10 @@ namespace millrace {
 /// The process that the thread belongs to, as /proc tells it; the thread's own number if it does not.
 pid_t ProcessOfThread(pid_t thread);
 
-/// Whether the thread's process is ending because a signal has killed it. A program whose reader is gone, or that has
-/// reached its limit of file sizes, ends by itself: SIGPIPE and SIGXFSZ do not count. False if /proc does not tell. For
-/// a process of another user, whose exit status the kernel does not show, also true if a thread other than its first
-/// has ended it.
+/// Returns true if the thread's process is ending because a signal has killed it. A program whose reader is gone, or
+/// that has reached its limit of file sizes, ends by itself: SIGPIPE and SIGXFSZ do not count. False if /proc does not
+/// tell. For a process of another user, whose exit status the kernel does not show, also true if a thread other than
+/// its first has ended it.
 bool WasKilled(pid_t thread);
 
 /// True if a signal that the process does not handle, and that ends it, has reached the thread, which waits within the

@@ -77,20 +77,20 @@ void WrittenFile::set_modified_ms(int64_t ms) {
 }
 
 // Waits until no other call changes the file.
-absl::StatusOr<WrittenFile::Turn> WrittenFile::TakeTurn(const Patience& patience) {
+absl::StatusOr<WrittenFile::WriteLock> WrittenFile::LockWrites(const Patience& patience) {
   {
     Lock lock(mutex_);
-    RETURN_IF_ERROR(patience.Wait(lock, turn_over_, uri_, [this] { return !has_turn_; }));
-    has_turn_ = true;
+    RETURN_IF_ERROR(patience.Wait(lock, write_unlocked_, uri_, [this] { return !write_locked_; }));
+    write_locked_ = true;
   }
-  Turn turn(this);
+  WriteLock write_lock(this);
   (void)TakeOtherName();
-  return turn;
+  return write_lock;
 }
 
 // Before a change: an interrupted commit that has begun to make the object visible ends first, since nobody knows which
 // version the store has until then.
-absl::Status WrittenFile::SettleCommit(const Patience& patience) {
+absl::Status WrittenFile::FinishCommit(const Patience& patience) {
   RETURN_IF_ERROR(failed_);
   if (services_.staging == nullptr || upload_ == nullptr || !upload_->finishing()) return absl::OkStatus();
   const absl::Status ended = CommitNow(patience);
@@ -113,22 +113,22 @@ absl::StatusOr<FileBytes> WrittenFile::Read(uint64_t offset, size_t size, const 
   const uint64_t end = std::min<uint64_t>(size_, offset + size);
   if (offset >= end) return FileBytes();
   auto bytes = std::make_shared<Buffer>(end - offset);
-  if (!unsettled_ || IsSettled(end)) {
+  if (!unflushed_ || IsFlushed(end)) {
     const absl::Status read = ReadInto(offset, bytes->span(), patience);
     if (read.ok()) return FileBytes{.parts = {bytes->span()}, .owners = {bytes}};
-    if (!unsettled_) return read;
+    if (!unflushed_) return read;
     // It was cut and written meanwhile.
   }
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
-  SettleStaged();
+  ASSIGN_OR_RETURN(const WriteLock write_lock, LockWrites(patience));
+  FlushStaged();
   RETURN_IF_ERROR(ReadInto(offset, bytes->span(), patience));
   return FileBytes{.parts = {bytes->span()}, .owners = {bytes}};
 }
 
 // Bytes that are in the staging file do not change, and a reader need not wait for the program that writes on.
-bool WrittenFile::IsSettled(uint64_t end) const {
+bool WrittenFile::IsFlushed(uint64_t end) const {
   std::lock_guard lock(mutex_);
-  return file_ != nullptr && end <= file_->settled_end();
+  return file_ != nullptr && end <= file_->flushed_end();
 }
 
 absl::Status WrittenFile::ReadInto(uint64_t offset, MutableByteSpan into, const Patience& patience) {
@@ -245,7 +245,7 @@ std::optional<ObjectInfo> WrittenFile::FindOurs(const Patience& patience) {
 }
 
 absl::Status WrittenFile::Commit(const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
+  ASSIGN_OR_RETURN(const WriteLock write_lock, LockWrites(patience));
   return CommitNow(patience);
 }
 
@@ -256,7 +256,7 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   absl::StatusOr<ObjectInfo> info;
   do {
     RETURN_IF_ERROR(failed_);
-    SettleStaged();
+    FlushStaged();
     info = Upload(patience);
     if (absl::IsCancelled(info.status())) return info.status();  // another call continues
   } while (TakeOtherName());                                     // the name that it was sent to is another file's now
@@ -285,7 +285,7 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
     failed_ =
         RefusedWith(ESTALE, fmt::format("{}: another program has made or replaced it since it was opened here", uri_));
     ended_ = true;
-    ParkLocked(std::string(failed_.message()));
+    ParkLocked(std::string(failed_.message()), /*synced=*/true);
     return failed_;
   }
   if (services_.staging == nullptr || content_.has_lost()) {
@@ -296,31 +296,31 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
 }
 
 bool WrittenFile::CanWait(const Patience& patience) {
-  const absl::StatusOr<Turn> turn = TakeTurn(patience);
-  if (!turn.ok()) return false;
-  SettleStaged();
+  const absl::StatusOr<WriteLock> write_lock = LockWrites(patience);
+  if (!write_lock.ok()) return false;
+  FlushStaged();
   std::lock_guard lock(mutex_);
   return failed_.ok() && !content_.has_lost();
 }
 
-bool WrittenFile::SettleIdle() {
-  if (!unsettled_) return true;
+bool WrittenFile::FlushIdle() {
+  if (!unflushed_) return true;
   {
     std::lock_guard lock(mutex_);
-    if (has_turn_ || std::chrono::steady_clock::now() - streamed_at_ < kIdle) return false;
-    has_turn_ = true;
+    if (write_locked_ || std::chrono::steady_clock::now() - streamed_at_ < kIdle) return false;
+    write_locked_ = true;
   }
-  const Turn turn(this);
-  SettleStaged();
+  const WriteLock write_lock(this);
+  FlushStaged();
   return true;
 }
 
 absl::Status WrittenFile::Sync(const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
+  ASSIGN_OR_RETURN(const WriteLock write_lock, LockWrites(patience));
   if (stream_is_done_) return absl::OkStatus();
   RETURN_IF_ERROR(failed_);
   if (!content_.changed() || unlinked_) return absl::OkStatus();
-  SettleStaged();
+  FlushStaged();
   if (services_.staging == nullptr || content_.has_lost()) return CommitNow(patience);
   synced_ = true;
   if (file_ != nullptr) {
@@ -343,15 +343,17 @@ absl::Status WrittenFile::Sync(const Patience& patience) {
 
 void WrittenFile::Abandon() {
   std::lock_guard lock(mutex_);
-  failed_ = RefusedWith(EIO, uri_ + ": the process that wrote it was killed, so nothing of it is kept; write it again");
+  if (failed_.ok()) {
+    failed_ = RefusedWith(EIO, uri_ + ": the process that wrote it was killed, so it is no object; write it again");
+  }
   abandoned_ = true;
   ended_ = true;
   changed_ = false;
 }
 
 absl::Status WrittenFile::Fetch(const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
-  SettleStaged();
+  ASSIGN_OR_RETURN(const WriteLock write_lock, LockWrites(patience));
+  FlushStaged();
   for (uint64_t at = 0; at < content_.size();) {
     const std::vector<WrittenContent::Part> parts = content_.Parts({at, content_.size() - at});
     const WrittenContent::Part& part = parts.front();
@@ -368,9 +370,9 @@ absl::Status WrittenFile::Fetch(const Patience& patience) {
 }
 
 absl::StatusOr<std::optional<Node>> WrittenFile::Unlink(const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
-  RETURN_IF_ERROR(SettleCommit(patience));
-  SettleStaged();
+  ASSIGN_OR_RETURN(const WriteLock write_lock, LockWrites(patience));
+  RETURN_IF_ERROR(FinishCommit(patience));
+  FlushStaged();
   std::unique_ptr<FileUpload> over;  // its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
@@ -398,16 +400,16 @@ void WrittenFile::Rename(Node now, const Patience& patience) {
     ++versions_;
     window_ = nullptr;
   }
-  (void)TakeTurn({patience.deadline, {}});  // if a call hangs, the next one takes the name
+  (void)LockWrites({patience.deadline, {}});  // if a call hangs, the next one takes the name
 }
 
-// With the turn. Returns true if the file was renamed while another call had it.
+// Call it with the write lock. Returns true if the file was renamed while another call had it.
 bool WrittenFile::TakeOtherName() {
   {
     std::lock_guard lock(mutex_);
     if (!renamed_) return false;
   }
-  SettleStaged();
+  FlushStaged();
   std::unique_ptr<FileUpload> over;  // of the other key: its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
@@ -434,26 +436,33 @@ StagedRecord WrittenFile::RecordLocked() const {
           .why = failed_.ok() ? "" : std::string(failed_.message())};
 }
 
-void WrittenFile::Park(const std::string& why) {
-  const absl::StatusOr<Turn> turn = TakeTurn({std::chrono::steady_clock::now() + kParkPatience, {}});
-  if (turn.ok()) SettleStaged();
+void WrittenFile::Park(const std::string& why, bool synced) {
+  const absl::StatusOr<WriteLock> write_lock = LockWrites({std::chrono::steady_clock::now() + kParkPatience, {}});
+  if (write_lock.ok()) FlushStaged();
   std::lock_guard lock(mutex_);
   if (!changed_ || unlinked_) return;
   failed_ = RefusedWith(EIO, why);
   ended_ = true;
-  ParkLocked(why);
+  ParkLocked(why, synced);
 }
 
-void WrittenFile::ParkLocked(const std::string& why) {
+void WrittenFile::ParkLocked(const std::string& why, bool synced) {
   changed_ = false;
-  if (file_ == nullptr || content_.has_lost()) return;
-  absl::Status kept = file_->Note(RecordLocked(), /*synced=*/true);
-  if (kept.ok()) kept = file_->Sync();
+  if (file_ == nullptr) return;
+  if (content_.has_lost()) {
+    Log(LogLevel::kWarning, "mount",
+        why + "; its bytes are lost, since the staging folder had no room for all of them");
+    return;
+  }
+  absl::Status kept = file_->Note(RecordLocked(), synced);
+  if (kept.ok() && synced) kept = file_->Sync();
   file_->Keep();
   kept_ = true;
   Log(LogLevel::kWarning, "mount",
       fmt::format("{}; its bytes are in {} ({}; millrace mount --recover lists such files)", why, file_->path(),
-                  kept.ok() ? "on the disk" : std::string(ToStd(kept.message()))));
+                  !kept.ok() ? std::string(ToStd(kept.message()))
+                  : synced   ? "on the disk"
+                             : "not synced"));
 }
 
 }  // namespace millrace

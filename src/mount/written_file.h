@@ -71,9 +71,9 @@ class WrittenFile {
   /// are only in the stream.
   bool CanWait(const Patience& patience);
   /// Bytes that were written last may be in memory only, and not in the staging folder.
-  bool unsettled() const { return unsettled_; }
+  bool unflushed() const { return unflushed_; }
   /// Puts them there if nothing was written for a second. False if it has to be asked again: something was, or is.
-  bool SettleIdle();
+  bool FlushIdle();
   /// A signal that ends its writer does not take back what was written: it was synced or appended to, or a close has
   /// left it for later.
   bool outlives_writer() const { return synced_ || appended_ || deferred_; }
@@ -107,7 +107,8 @@ class WrittenFile {
   /// The mount ends. A file that is committed, or has no name, goes from the staging folder.
   void DropStaged();
   /// Bytes that were not committed stay in the staging folder for `millrace mount --recover`.
-  void Park(const std::string& why);
+  /// `synced`: they survive the end of the machine.
+  void Park(const std::string& why, bool synced = true);
 
   void set_appended() { appended_ = true; }
   /// A close has succeeded, and the store gets the file later.
@@ -125,33 +126,33 @@ class WrittenFile {
   std::atomic<int> writing{0};             // handles that write, and were not closed by the process that opened them
   int writers = 0;                         // handles that write
   std::atomic<bool> cached{true};          // the kernel may keep bytes of it, which what is written past it outdates
-  std::atomic<bool> settles_later{false};  // SettleIdle will be called
+  std::atomic<bool> flushes_later{false};  // FlushIdle will be called
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   /// The right of one call to change the file.
-  class Turn {
+  class WriteLock {
    public:
-    explicit Turn(WrittenFile* file) : file_(file) {}
-    Turn(Turn&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
-    Turn& operator=(Turn&&) = delete;
-    ~Turn() {
+    explicit WriteLock(WrittenFile* file) : file_(file) {}
+    WriteLock(WriteLock&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
+    WriteLock& operator=(WriteLock&&) = delete;
+    ~WriteLock() {
       if (file_ == nullptr) return;
       std::lock_guard lock(file_->mutex_);
-      file_->has_turn_ = false;
-      file_->turn_over_.notify_all();
+      file_->write_locked_ = false;
+      file_->write_unlocked_.notify_all();
     }
 
    private:
     WrittenFile* file_;
   };
 
-  absl::StatusOr<Turn> TakeTurn(const Patience& patience);
+  absl::StatusOr<WriteLock> LockWrites(const Patience& patience);
   bool TakeOtherName();
-  bool IsSettled(uint64_t end) const;
+  bool IsFlushed(uint64_t end) const;
   bool Stage(uint64_t offset, ByteSpan bytes);
   bool CanStageLater(uint64_t offset, ByteSpan bytes);
-  void SettleStaged();
+  void FlushStaged();
   bool MakeStagingFile();
   bool DropArrived();
   absl::StatusOr<size_t> WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience);
@@ -162,35 +163,35 @@ class WrittenFile {
   absl::Status CheckFolderBase(const Patience& patience);
   absl::StatusOr<ObjectInfo> Upload(const Patience& patience);
   absl::Status CommitNow(const Patience& patience);
-  absl::Status SettleCommit(const Patience& patience);
+  absl::Status FinishCommit(const Patience& patience);
   std::optional<ObjectInfo> FindOurs(const Patience& patience);
   absl::Status ReadInto(uint64_t offset, MutableByteSpan into, const Patience& patience);
   absl::Status NoRoom() const;
   void Changed();
-  void ParkLocked(const std::string& why);
+  void ParkLocked(const std::string& why, bool synced);
   StagedRecord RecordLocked() const;
 
   const Services& services_;
 
   mutable std::mutex mutex_;
-  std::condition_variable turn_over_;
-  bool has_turn_ = false;  // a call that changes the file
+  std::condition_variable write_unlocked_;
+  bool write_locked_ = false;  // a call that changes the file
   std::string key_;
   std::string uri_;
   Node base_;                    // with the key and the ETag of the version of the store
-  std::optional<Node> renamed_;  // what these three will be for the next one who has the turn
+  std::optional<Node> renamed_;  // what these three will be for the next holder of the write lock
   WrittenContent content_;
   absl::Status failed_;                 // what every later call is told
   uint64_t versions_ = 0;               // of the base
   std::shared_ptr<ReadWindow> window_;  // of the base; null until it is read
   std::unique_ptr<StagingFile> file_;
-  std::unique_ptr<FileUpload> upload_;  // touched by the one with the turn
+  std::unique_ptr<FileUpload> upload_;  // touched by the holder of the write lock
   bool stream_is_done_ = false;         // without a staging folder: committed
   bool kept_ = false;                   // `file_` stays
   bool full_ = false;                   // the log says so already
   int patches_ = 0;                     // writes to bytes that the stream had
   std::chrono::steady_clock::time_point streamed_at_{};
-  std::atomic<bool> unsettled_{false};  // bytes of the stream are not in the staging file yet
+  std::atomic<bool> unflushed_{false};  // bytes of the stream are not in the staging file yet
   std::chrono::steady_clock::time_point publish_after_{};
 
   std::atomic<uint64_t> size_{0};

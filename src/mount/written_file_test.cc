@@ -438,15 +438,15 @@ TEST_F(WrittenFileTest, WhatAProgramHasWrittenLastComesToTheDiskIfItPauses) {
   std::string text;
   auto file = New();
   // Pauses of a busy machine may be longer than those of a fast writer.
-  while (!file->unsettled() && text.size() < 16 << 20) {
+  while (!file->unflushed() && text.size() < 16 << 20) {
     const std::string more = TextOf(rng, 10'000);
     ASSERT_EQ(Write(*file, text.size(), more), 0);
     text += more;
   }
-  ASSERT_TRUE(file->unsettled());
+  ASSERT_TRUE(file->unflushed());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
-  while (!file->SettleIdle() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  EXPECT_FALSE(file->unsettled());
+  while (!file->FlushIdle() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_FALSE(file->unflushed());
   file->Park("the mount ended");
   file.reset();
   const std::vector<LeftFile> left = LeftAfterTheMount();

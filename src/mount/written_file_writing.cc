@@ -45,8 +45,8 @@ void WrittenFile::BeginStream() {
 }
 
 absl::StatusOr<size_t> WrittenFile::Write(uint64_t offset, ByteSpan bytes, const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
-  RETURN_IF_ERROR(SettleCommit(patience));
+  ASSIGN_OR_RETURN(const WriteLock write_lock, LockWrites(patience));
+  RETURN_IF_ERROR(FinishCommit(patience));
   if (bytes.empty()) return size_t{0};
   // Nothing of a version is part of the file, and nothing was written yet.
   if (upload_ == nullptr && content_.size() == 0) BeginStream();
@@ -60,19 +60,19 @@ absl::StatusOr<size_t> WrittenFile::Write(uint64_t offset, ByteSpan bytes, const
 // Behind what the stream has.
 absl::StatusOr<size_t> WrittenFile::WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience) {
   const bool later = CanStageLater(offset, bytes);
-  if (!later) SettleStaged();
+  if (!later) FlushStaged();
   bool kept = later || (services_.staging != nullptr && Stage(offset, bytes));
   FileUpload::Keep keep;
   if (later) {
     keep = [this](FileUpload::Kept part) {
       file_->WriteLater(part.offset, part.bytes, part.is_awaited, std::move(part.done));
     };
-    if (!unsettled_) file_->BeginLater(offset);
-    unsettled_ = true;
+    if (!unflushed_) file_->BeginLater(offset);
+    unflushed_ = true;
   }
   absl::StatusOr<size_t> taken = upload_->Write(offset, bytes, patience, keep);
   if (!taken.ok() && !absl::IsCancelled(taken.status()) && kept) {
-    SettleStaged();
+    FlushStaged();
     if (later) kept = Stage(offset, bytes);
     if (kept && !content_.has_lost()) {
       // The store will be asked again by the commit, with what lies in the staging file.
@@ -102,7 +102,7 @@ absl::Status WrittenFile::CheckNotLost(ByteRange range, uint64_t offset, size_t 
 }
 
 absl::Status WrittenFile::WriteStaged(uint64_t offset, ByteSpan bytes, const Patience& patience) {
-  SettleStaged();
+  FlushStaged();
   const uint64_t end = offset + bytes.size();
   const uint64_t streamed = upload_ == nullptr ? 0 : upload_->written();
   for (uint64_t at = offset; at < std::min(end, streamed);) {
@@ -155,15 +155,15 @@ bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
 
 // All bytes of the stream are in the staging file when it returns, or known to be lost. It comes before any call but
 // one that writes behind the stream.
-void WrittenFile::SettleStaged() {
-  if (!unsettled_) return;
+void WrittenFile::FlushStaged() {
+  if (!unflushed_) return;
   // In the order of the file, so that what a kill leaves of it has no gap.
-  std::vector<ByteRange> failed = file_->Settle();
+  std::vector<ByteRange> failed = file_->Flush();
   const ByteSpan rest = upload_->Unkept();
   const ByteRange range{upload_->written() - rest.size(), rest.size()};
   if (!rest.empty() && (!failed.empty() || !file_->Write(range.offset, rest).ok())) failed.push_back(range);
   upload_->SetKept();
-  unsettled_ = false;
+  unflushed_ = false;
   if (failed.empty()) return;
   const std::lock_guard lock(mutex_);
   for (const ByteRange& lost : failed) content_.Lose(lost);
@@ -212,10 +212,10 @@ bool WrittenFile::DropArrived() {
 }
 
 absl::Status WrittenFile::Truncate(uint64_t size, const Patience& patience) {
-  ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
-  RETURN_IF_ERROR(SettleCommit(patience));
+  ASSIGN_OR_RETURN(const WriteLock write_lock, LockWrites(patience));
+  RETURN_IF_ERROR(FinishCommit(patience));
   if (size == content_.size() && services_.staging != nullptr) return absl::OkStatus();
-  SettleStaged();
+  FlushStaged();
   if (services_.staging == nullptr && size != 0) {
     return RefusedWith(EOPNOTSUPP, uri_ + ": is neither cut nor extended by a mount with --no-staging");
   }

@@ -48,13 +48,18 @@ def wait_until(done: Callable[[], bool], what: str, limit: float = 300) -> None:
 
 @contextlib.contextmanager
 def mounted(
-    sandbox: Sandbox, uri: object, folder: Path, *args: object, env: dict[str, str] | None = None, most_files: int = 0
+    sandbox: Sandbox,
+    uri: object,
+    folder: Path,
+    *args: object,
+    env: dict[str, str] | None = None,
+    most_files: int = 0,
+    log: Path | None = None,
 ) -> Iterator[subprocess.Popen]:
-    """`millrace mount --foreground`, until the end of the block; the process may end earlier."""
+    """`millrace mount --foreground`, until the end of the block; the process may end earlier. `log` gets its warnings."""
     folder.mkdir(exist_ok=True)
-    process = sandbox.start(
-        "mount", uri, folder, "--foreground", *args, env=env, err=subprocess.PIPE, most_files=most_files
-    )
+    with log.open("wb") if log is not None else contextlib.nullcontext(subprocess.PIPE) as err:
+        process = sandbox.start("mount", uri, folder, "--foreground", *args, env=env, err=err, most_files=most_files)
     try:
         wait_until(lambda: is_mounted(folder) or process.poll() is not None, "mounting")
         assert process.poll() is None, process.communicate()[1]

@@ -339,6 +339,7 @@ def test_the_example_of_the_documents_runs() -> None:
         "--foreground",
         "--writable",
         "--no-overwrite",
+        "--links",
         "--staging",
         "--staging-size",
         "--no-staging",

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from e2e.harness import Sandbox, Server, devstore
 from e2e.mounting import is_mounted, mounted, wait_until
 from everyday_way import Way, python, shell
-from everyday_work import FRAMEWORKS, WORK
+from everyday_work import FRAMEWORKS, LINKS, WORK
 from thoroughness import ALL
 
 LIMIT = 600  # seconds of one way: it only ends a hang
@@ -350,7 +350,7 @@ LIBRARIES = [
         compares=False,
     ),
 ]
-GROUPS = {"copy": COPIES, "make": MAKES, "work": WORK, "library": LIBRARIES + FRAMEWORKS}
+GROUPS = {"copy": COPIES, "make": MAKES, "work": WORK, "link": LINKS, "library": LIBRARIES + FRAMEWORKS}
 WAYS = [replace(way, group=group) for group, ways in GROUPS.items() for way in ways]
 
 
@@ -395,7 +395,9 @@ def tree(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_file() and not any(fnmatch.fnmatch(name, pattern) for pattern in VOLATILE):
+        if path.is_symlink():
+            found[name] = f"to {os.readlink(path)}"
+        elif path.is_file() and not any(fnmatch.fnmatch(name, pattern) for pattern in VOLATILE):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
@@ -501,6 +503,7 @@ def table(results: dict[str, dict[str, str]], ways: list[Way]) -> str:
         ("copy", "copying"),
         ("make", "making and changing"),
         ("work", "a day's work"),
+        ("link", "symbolic links"),
         ("library", "libraries"),
     ):
         members = [way for way in ways if way.group == group]

@@ -221,6 +221,7 @@ def test_attributes_and_mount_options() -> None:
     assert volume(flags=("ro",), writable=True) == volume()
     assert volume(flags=("uid=1", "metadata-ttl=1h"), writable=True, region="r").options == ("uid=1", "metadata-ttl=1h")
     assert plugin.volume_of("v", ATTRIBUTES | {"csi.storage.k8s.io/pod.name": "p"}, [], False).uri == "s3://b"
+    assert volume(flags=("links",), writable=False).options == ("links",)
     for attributes in ({}, {"uri": ""}, {"uri": "--help"}, ATTRIBUTES | {"bucket": "b"}):
         refused("INVALID_ARGUMENT", plugin.volume_of, "v", attributes, [], True)
     # No flag may name a file of the node.

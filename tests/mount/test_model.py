@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import stat
 from pathlib import Path
 
 import pytest
@@ -254,3 +255,80 @@ def walk(sandbox: Sandbox, store: Server, tmp_path: Path, options: list[str], ov
         path: len(body) for path, body in model.files.items()
     }
     assert not client.list_multipart_uploads(Bucket="b").get("Uploads")
+
+
+# ---- Links, against a folder of a local disk
+
+TARGETS = ["a", "b", "a/b", "../a", "../a-1", "nothing", "./b/../a"]
+
+
+class Linked(Real):
+    """The calls that concern links, too."""
+
+    def symlink(self, path: str, target: str) -> None:
+        os.symlink(target, self.root / path)
+
+    def readlink(self, path: str) -> str:
+        return os.readlink(self.root / path)
+
+    def replace(self, path: str, target: str) -> None:
+        """As `ln -sfn` does."""
+        os.symlink(target, self.root / "new")
+        try:
+            os.replace(self.root / "new", self.root / path)
+        except OSError:
+            os.remove(self.root / "new")
+            raise
+
+    def lstat(self, path: str) -> tuple[int, int]:
+        info = os.lstat(self.root / path)
+        return stat.S_IFMT(info.st_mode), 0 if stat.S_ISDIR(info.st_mode) else info.st_size
+
+    def resolve(self, path: str) -> str:
+        return os.path.relpath(os.path.realpath(self.root / path), self.root)
+
+    def entries(self, path: str) -> list[tuple[str, bool, bool]]:
+        found = os.scandir(self.root / path)
+        return sorted((entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False)) for entry in found)
+
+
+def call_of_links(rng: random.Random) -> tuple[str, tuple[object, ...]]:
+    call = rng.choice(
+        [
+            *("symlink", "symlink", "symlink", "replace", "readlink", "lstat", "resolve", "entries"),
+            *("write", "append", "read", "mkdir", "rmdir", "remove", "rename", "rename"),
+        ]
+    )
+    path = "/".join(rng.choice(NAMES[:3]) for _ in range(rng.choice([1, 1, 2, 2, 3])))
+    if call in ("symlink", "replace"):
+        return call, (path, rng.choice(TARGETS))
+    if call in ("write", "append"):
+        return call, (path, rng.randbytes(rng.choice([0, 1, 5000])))
+    if call == "rename":
+        return call, (path, "/".join(rng.choice(NAMES[:3]) for _ in range(rng.choice([1, 1, 2]))))
+    return call, (path,)
+
+
+@pytest.mark.parametrize("ttl", ["minimal", "1h"])
+def test_links_of_a_mount_are_those_of_a_disk(sandbox: Sandbox, tmp_path: Path, ttl: str) -> None:
+    disk, mount = tmp_path / "one" / "root", tmp_path / "two" / "root"
+    disk.mkdir(parents=True)
+    mount.parent.mkdir()
+    rng = random.Random(ttl)
+    steps, refused = thoroughness.repeats(4000, 400), 0
+    with (
+        devstore(sandbox, "mem:", "--bucket", "b") as store,
+        mounted(sandbox, "s3://b/model", mount, "--writable", "--metadata-ttl", ttl, env=store.env()),
+    ):
+        for step in range(steps):
+            call, arguments = call_of_links(rng)
+            shown = f"step {step}: {call} {[len(a) if isinstance(a, bytes) else a for a in arguments]}"  # type: ignore[arg-type]
+            expected = outcome(Linked(disk), call, arguments)
+            assert outcome(Linked(mount), call, arguments) == expected, shown
+            refused += expected[0] == "refused"
+        assert 0 < refused < steps
+        client = store.client()
+        listed = client.list_objects_v2(Bucket="b", Prefix="model/").get("Contents", [])
+    there = [path.relative_to(disk) for path in disk.rglob("*") if path.is_symlink() or path.is_file()]
+    names = [f"{path}.rclonelink" if (disk / path).is_symlink() else str(path) for path in there]
+    assert sorted(entry["Key"].removeprefix("model/") for entry in listed) == sorted(names)

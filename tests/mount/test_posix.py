@@ -598,17 +598,53 @@ def _(folder: Path) -> None:
     refused(lambda: os.link(made(folder / "f"), folder / "g"), errno.EPERM)
 
 
-@posix(
-    "`symlink` makes a name that stands for a path",
-    "no, `EPERM`: other readers of the bucket would take it for a file; copy with `cp -L`",
-)
+@posix("`symlink` makes a name that stands for a path, whether there is such a path or not")
 def _(folder: Path) -> None:
-    refused(lambda: os.symlink("f", folder / "g"), errno.EPERM)
-    source = folder / "source"
-    source.mkdir()
-    made(source / "f")
-    subprocess.run(["cp", "-rL", source, folder / "copy"], check=True)
-    assert (folder / "copy" / "f").read_bytes() == b"0123456789"
+    os.symlink("f", folder / "g")
+    assert os.readlink(folder / "g") == "f" and not (folder / "g").exists()
+    (folder / "g").write_bytes(b"1")
+    assert (folder / "f").read_bytes() == b"1" and (folder / "g").is_symlink()
+    (folder / "d").mkdir()
+    os.symlink("../g", folder / "d" / "up")
+    assert (folder / "d" / "up").read_bytes() == b"1"
+
+
+@posix("`symlink` of a name that exists is `EEXIST`, also if that is a link to nothing")
+def _(folder: Path) -> None:
+    os.symlink("nothing", folder / "g")
+    made(folder / "f")
+    (folder / "d").mkdir()
+    for name in "fgd":
+        refused(lambda name=name: os.symlink("x", folder / name), errno.EEXIST)
+    assert os.readlink(folder / "g") == "nothing"
+
+
+@posix("`open` follows links, more than 40 in a row are `ELOOP`, and so is a link with `O_NOFOLLOW`")
+def _(folder: Path) -> None:
+    made(folder / "f")
+    for number in range(41):
+        os.symlink(f"l{number - 1}" if number else "f", folder / f"l{number}")
+    assert (folder / "l39").read_bytes() == b"0123456789"
+    refused(lambda: (folder / "l40").read_bytes(), errno.ELOOP)
+    refused(lambda: os.open(folder / "l0", os.O_RDONLY | os.O_NOFOLLOW), errno.ELOOP)
+    os.symlink("new", folder / "n")
+    refused(lambda: os.open(folder / "n", os.O_CREAT | os.O_EXCL | os.O_WRONLY), errno.EEXIST)
+
+
+@posix("`unlink`, `rename` and `lstat` are of a link itself, whose size is the length of its path")
+def _(folder: Path) -> None:
+    os.symlink("f", made(folder / "f").parent / "g")
+    assert os.lstat(folder / "g").st_size == 1 and stat.S_ISLNK(os.lstat(folder / "g").st_mode)
+    os.rename(folder / "g", folder / "h")
+    assert os.readlink(folder / "h") == "f"
+    os.remove(folder / "h")
+    assert os.listdir(folder) == ["f"]
+
+
+@posix("a link has a name of up to 255 bytes", "244 bytes: the store has it under a name that says what it is")
+def _(folder: Path) -> None:
+    os.symlink("f", folder / ("n" * 244))
+    refused(lambda: os.symlink("f", folder / ("n" * 245)), errno.ENAMETOOLONG)
 
 
 @posix("`readlink` of a file is `EINVAL`")

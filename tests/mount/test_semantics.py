@@ -14,6 +14,7 @@ import random
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -538,6 +539,64 @@ def test_killed(place: Place) -> None:
     assert {name: (folder / name).read_bytes() for name in kept} == kept
 
 
+WRITES_AND_HANGS = """
+import sys, time
+with open(sys.argv[1], "wb", buffering=0) as file:
+    file.write(b"line of a log\\n" * int(sys.argv[2]))
+    print("written", flush=True)
+    time.sleep(600)
+"""
+
+
+@says(
+    "The bytes of a file whose writer was killed stay in the staging folder, and `--log` names them. Once the mount has ended, `millrace mount --recover` lists them.",
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("lines", [3, 1_000_000])
+def test_bytes_of_a_killed_writer(
+    place: Place, sandbox: Sandbox, tmp_path: Path, number: signal.Signals, lines: int
+) -> None:
+    log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", env=place.store.env(), log=log):
+        command = [sys.executable, "-c", WRITES_AND_HANGS, folder / "train.log", str(lines)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+            writer.send_signal(number)
+        wait_until(lambda: not (folder / "train.log").exists(), "the end of the file")
+        assert f"{place.prefix}/train.log: its writer was killed" in log.read_text()
+        (folder / "train.log").write_bytes(b"another one")
+    assert place.objects() == {"there": b"text", "train.log": b"another one"}
+    listed = left_files(sandbox)
+    assert f"s3://b/{place.prefix}/train.log  " in listed
+    assert "its writer was killed before it closed it, so it is no object, and may not be whole" in listed
+    (copy,) = (line.split() for line in listed.splitlines() if "millrace cp" in line)
+    assert Path(copy[2]).read_bytes() == b"line of a log\n" * lines and copy[2] in log.read_text()
+
+
+@says(
+    "If more than half of `--staging-size` is used, or it has no room for all of a file, the bytes of a file whose writer was killed do not stay."
+)
+def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
+    log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
+    options = ("--writable", "--staging-size", "40MiB")
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env(), log=log):
+        for name in "abc":  # 14 MB each
+            command = [sys.executable, "-c", WRITES_AND_HANGS, folder / name, "1000000"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+                assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+                writer.kill()
+            wait_until(lambda name=name: not (folder / name).exists(), "the end of the file")
+    assert "more than half of --staging-size is used" in log.read_text()
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+        command = [sys.executable, "-c", WRITES_AND_HANGS, folder / "larger", "5000000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+            writer.kill()
+        wait_until(lambda: not (folder / "larger").exists(), "the end of the file")
+    listed = left_files(sandbox)
+    assert [name for name in ("a", "b", "c", "larger") if f"{place.prefix}/{name}  " in listed] == ["a"]
+
+
 @says(
     "A program was not killed if it ends because the reader of its pipe is gone (`SIGPIPE`), or its file is too large (`SIGXFSZ`). Its files become objects.",
 )
@@ -757,7 +816,10 @@ def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
                     refused(rename, errno.EBUSY)
                 else:
                     rename()
-                    looks = sum("HeadObject" in line and "b/from" in line for line in log.read_text().splitlines())
+                    looks = sum(
+                        "HeadObject" in line and "b/from" in line and "rclonelink" not in line
+                        for line in log.read_text().splitlines()
+                    )
                     assert looks >= 2
             names = {path.name for path in (root / "b").iterdir()}
             assert names == ({"from", "to"} if replaced else {"to"})
@@ -786,7 +848,10 @@ def test_what_others_make_meanwhile(sandbox: Sandbox, tmp_path: Path) -> None:
                 rename = functools.partial(os.rename, folder / "from", folder / "to")
                 if not made:
                     rename()
-                    looks = sum("HeadObject" in line and "b/to" in line for line in log.read_text().splitlines())
+                    looks = sum(
+                        "HeadObject" in line and "b/to" in line and "rclonelink" not in line
+                        for line in log.read_text().splitlines()
+                    )
                     continue
                 refused(rename, errno.EEXIST)
                 refused(functools.partial(os.rename, folder / "kept", folder / "copy"), errno.EBUSY)
@@ -806,17 +871,196 @@ def test_renaming_in_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:
         assert (tmp_path / "mnt" / "b").read_bytes() == b"1" and os.listdir(tmp_path / "below") == ["b"]
 
 
+# ---- Symbolic links
+
+
+@says(
+    "With `--writable`, a program makes symbolic links. A link is an object `NAME.rclonelink` whose bytes are its target, as rclone writes it with `--links`.",
+    "With `--writable` or `--links`, objects `NAME.rclonelink` of 1 to 4,095 bytes are links, also those of other machines; else they are files of that name.",
+)
+def test_links(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
+    folder = place.at("write")
+    os.mkdir(folder / "d")
+    os.symlink("../there", folder / "d" / "link")
+    os.symlink("d", folder / "to-folder")
+    os.symlink("nothing/\u00e9 ", folder / "dangling")
+    assert place.objects() == {
+        "there": b"text",
+        "d/link.rclonelink": b"../there",
+        "to-folder.rclonelink": b"d",
+        "dangling.rclonelink": "nothing/\u00e9 ".encode(),
+    }
+    place.put("theirs.rclonelink", b"other")
+    assert os.readlink(folder / "theirs") == "other"
+    place.put("theirs.rclonelink", b"there")
+    place.put("empty.rclonelink", b"")
+    place.put("long.rclonelink", b"x" * 4096)
+    names = ["d", "dangling", "empty.rclonelink", "long.rclonelink", "theirs", "there", "to-folder"]
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--links", env=place.store.env()):
+        for root in (folder, tmp_path / "mnt" / place.prefix):
+            assert sorted(os.listdir(root)) == names
+            links = sorted(entry.name for entry in os.scandir(root) if entry.is_symlink())
+            assert links == ["dangling", "theirs", "to-folder"]
+            info = os.lstat(root / "theirs")
+            assert (stat.S_ISLNK(info.st_mode), stat.S_IMODE(info.st_mode), info.st_size) == (True, 0o777, 5)
+            assert (root / "theirs").read_bytes() == b"text" == (root / "to-folder" / "link").read_bytes()
+            assert os.readlink(root / "dangling") == "nothing/\u00e9 " and not (root / "dangling").exists()
+            refused(lambda root=root: os.lstat(root / "theirs.rclonelink"), errno.ENOENT)
+        refused(lambda: os.symlink("x", tmp_path / "mnt" / place.prefix / "link"), errno.EROFS)
+    assert (place.at("read") / "theirs.rclonelink").read_bytes() == b"there"
+    assert not os.path.lexists(place.at("read") / "theirs")
+
+
+@says(
+    "A link is renamed and removed like a file, and a link in whose place a file is renamed is gone. So is a file in whose place a link is renamed."
+)
+@pytest.mark.parametrize("mount", ["write", "stream"])
+def test_links_are_names(place: Place, mount: str) -> None:
+    folder = place.at(mount)
+    os.symlink("there", folder / "a")
+    os.rename(folder / "a", folder / "b")
+    assert os.readlink(folder / "b") == "there" and sorted(os.listdir(folder)) == ["b", "there"]
+    refused(lambda: os.symlink("x", folder / "b"), errno.EEXIST)
+    refused(lambda: os.symlink("x", folder / "there"), errno.EEXIST)
+    refused(lambda: os.mkdir(folder / "b"), errno.EEXIST)
+    refused(lambda: os.rmdir(folder / "b"), errno.ENOTDIR)
+    os.symlink("b", folder / "new")
+    os.replace(folder / "new", folder / "b")
+    assert os.readlink(folder / "b") == "b"
+    (folder / "file").write_bytes(b"file")
+    os.replace(folder / "file", folder / "b")
+    assert not (folder / "b").is_symlink() and (folder / "b").read_bytes() == b"file"
+    assert place.objects() == {"there": b"text", "b": b"file"}
+    os.symlink("there", folder / "new")
+    with open(folder / "b", "rb") as file:
+        os.replace(folder / "new", folder / "b")
+        assert mount == "stream" or file.read() == b"file"
+    assert os.readlink(folder / "b") == "there" and place.objects() == {"there": b"text", "b.rclonelink": b"there"}
+    os.remove(folder / "b")
+    assert os.listdir(folder) == ["there"] and place.objects() == {"there": b"text"}
+
+
+@says("A folder is renamed with the links in it, and it is not empty while a link lies in it.")
+def test_links_in_a_folder(place: Place) -> None:
+    folder = place.at("write")
+    os.mkdir(folder / "a")
+    os.symlink("x", folder / "a" / "link")
+    refused(lambda: os.rmdir(folder / "a"), errno.ENOTEMPTY)
+    os.rename(folder / "a", folder / "b")
+    assert os.readlink(folder / "b" / "link") == "x" and not (folder / "a").exists()
+    shutil.rmtree(folder / "b")
+    assert place.objects() == {"there": b"text"}
+
+
+@says("If a file or folder has the name of a link, it is seen and the link is not, until it is removed.")
+def test_links_give_way(place: Place) -> None:
+    for name in ("file.rclonelink", "folder.rclonelink", "file", "folder/a"):
+        place.put(name)
+    folder = place.at("write")
+    assert sorted(os.listdir(folder)) == ["file", "folder", "there"]
+    assert not (folder / "file").is_symlink() and (folder / "file").is_file()
+    assert not (folder / "folder").is_symlink() and (folder / "folder").is_dir()
+    os.remove(folder / "file")
+    assert os.readlink(folder / "file") == "text"
+    with open(folder / "new", "wb") as file:
+        place.put("new.rclonelink")  # by another machine
+        files = [entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+        assert sorted(files) == ["new", "there"]
+        file.write(b"1")
+    assert (folder / "new").read_bytes() == b"1" and sorted(os.listdir(folder)) == ["file", "folder", "new", "there"]
+
+
+@says("The kernel follows a link as on a disk, so a link may lead out of the mount, to nothing, or to itself: `ELOOP`.")
+@pytest.mark.parametrize("mount", ["write", "stream"])
+def test_where_links_lead(place: Place, tmp_path: Path, mount: str) -> None:
+    folder = place.at(mount)
+    (tmp_path / "outside").write_bytes(b"outside")
+    os.symlink(tmp_path / "outside", folder / "absolute")
+    os.symlink(os.path.relpath(tmp_path / "outside", folder), folder / "relative")
+    assert (folder / "absolute").read_bytes() == b"outside" == (folder / "relative").read_bytes()
+    os.symlink("itself", folder / "itself")
+    refused(lambda: (folder / "itself").read_bytes(), errno.ELOOP)
+    os.symlink("other", folder / "one")
+    os.symlink("one", folder / "other")
+    refused(lambda: os.stat(folder / "one"), errno.ELOOP)
+    os.symlink("nothing", folder / "dangling")
+    refused(lambda: (folder / "dangling").read_bytes(), errno.ENOENT)
+    longest = "x/" * 2047 + "y"
+    os.symlink(longest, folder / "longest")
+    assert os.readlink(folder / "longest") == longest and os.lstat(folder / "longest").st_size == 4095
+    refused(lambda: os.symlink(longest + "z", folder / "longer"), errno.ENAMETOOLONG)
+
+
+@says("If the bytes of such an object are no path, since one of them is zero, `readlink` fails with `EIO`.")
+def test_what_no_link_holds(place: Place) -> None:
+    place.put("zero.rclonelink", b"there\0nothing")
+    refused(lambda: os.readlink(place.at("write") / "zero"), errno.EIO)
+    os.remove(place.at("write") / "zero")
+    assert place.objects() == {"there": b"text"}
+
+
+@says("With `--no-overwrite`, links are made and removed, and neither a link nor a file replaces anything: `EEXIST`.")
+def test_links_that_stay(place: Place) -> None:
+    folder = place.at("keep")
+    os.symlink("there", folder / "a")
+    os.symlink("a", folder / "b")
+    for source, target in (("b", "a"), ("b", "there"), ("there", "a")):
+        refused(lambda source=source, target=target: os.replace(folder / source, folder / target), errno.EEXIST)
+    os.rename(folder / "b", folder / "c")
+    os.remove(folder / "c")
+    assert place.objects() == {"there": b"text", "a.rclonelink": b"there"}
+
+
+@says(
+    "Where there are links, no file whose name ends with `.rclonelink` is made or changed: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`."
+)
+@pytest.mark.parametrize("mount", ["write", "stream"])
+def test_names_of_links(place: Place, mount: str) -> None:
+    folder = place.at(mount)
+    refused(lambda: (folder / "a.rclonelink").write_bytes(b"x"), errno.EINVAL)
+    refused(lambda: os.symlink("x", folder / "a.rclonelink"), errno.EINVAL)
+    refused(lambda: os.rename(folder / "there", folder / "a.rclonelink"), errno.EINVAL)
+    os.symlink("x", folder / ("n" * 244))
+    refused(lambda: os.symlink("x", folder / ("n" * 245)), errno.ENAMETOOLONG)
+    assert sorted(os.listdir(folder)) == ["n" * 244, "there"]
+    place.put("empty.rclonelink", b"")
+    place.put("long.rclonelink", b"x" * 4096)
+    for name in ("empty", "long"):
+        refused(lambda name=name: (folder / f"{name}.rclonelink").write_bytes(b"x"), errno.EINVAL)
+        refused(lambda name=name: os.symlink("x", folder / name), errno.EEXIST)
+    if mount == "write":
+        refused(lambda: os.truncate(folder / "long.rclonelink", 10), errno.EINVAL)
+        refused(lambda: os.truncate(folder / "empty.rclonelink", 10), errno.EINVAL)
+    os.rename(folder / "long.rclonelink", folder / "long")
+    assert (folder / "long").read_bytes() == b"x" * 4096
+    os.remove(folder / "empty.rclonelink")
+    (folder / "d").mkdir()
+    os.rename(folder / "d", folder / "d.rclonelink")
+    assert sorted(os.listdir(folder)) == ["d.rclonelink", "long", "n" * 244, "there"]
+
+
+@says("A link belongs to the user who makes it, and its owner and times can be set until the mount ends.")
+def test_owners_of_links(place: Place) -> None:
+    link = place.at("write") / "link"
+    os.symlink("nothing", link)
+    os.utime(link, (1_000_000_000, 1_100_000_000), follow_symlinks=False)
+    assert (os.lstat(link).st_mtime, os.lstat(link).st_uid) == (1_100_000_000, os.getuid())
+    if os.geteuid() == 0:
+        os.lchown(link, 5, 6)
+        assert (os.lstat(link).st_uid, os.lstat(link).st_gid) == (5, 6)
+    assert os.lstat(link).st_mtime == 1_100_000_000
+
+
 # ---- What there is not
 
 
 @says(
-    "There are no hard links, symbolic links, devices or named pipes: making one is refused.",
+    "There are no hard links, devices or named pipes: making one is refused.",
     "Without `--writable` there are no extended attributes, and no mount has access lists (ACLs): a program gets `EOPNOTSUPP`.",
     "Locks of `flock` and `fcntl` hold between the programs of one mount, and say nothing to other machines.",
 )
 def test_what_there_is_not(place: Place) -> None:
     folder = place.at("write")
-    refused(lambda: os.symlink("there", folder / "link"), errno.EPERM)
     refused(lambda: os.link(folder / "there", folder / "link"), errno.EPERM)
     refused(lambda: os.mkfifo(folder / "fifo"), errno.EPERM)
     refused(lambda: os.getxattr(place.at("read") / "there", "user.x"), errno.EOPNOTSUPP)

@@ -33,6 +33,12 @@ def objects(store: Server) -> dict[str, bytes]:
     return {entry["Key"]: client.get_object(Bucket="b", Key=entry["Key"])["Body"].read() for entry in listed}
 
 
+def keys(log: Path, operation: str) -> set[str]:
+    """The keys of the requests of an operation, each once: a late one may be sent twice."""
+    lines = (line.split() for line in log.read_text().splitlines())
+    return {line[2].lstrip("/") for line in lines if len(line) > 5 and line[3] == operation}
+
+
 def is_there(path: Path) -> bool:
     with contextlib.suppress(OSError):
         return path.exists()
@@ -194,9 +200,33 @@ def test_allocating(store: Server, writable: Path) -> None:
 
 
 def test_what_there_is_not(writable: Path) -> None:
-    refused(lambda: os.symlink("z", writable / "link"), errno.EPERM)
     refused(lambda: os.link(writable / "z", writable / "link"), errno.EPERM)
     refused(lambda: os.mkfifo(writable / "fifo"), errno.EPERM)
+
+
+@pytest.mark.parametrize("options", [(), ("--links",), ("--writable",)], ids=["read-only", "links", "writable"])
+def test_what_links_cost(sandbox: Sandbox, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A listing costs no request for each file, and a look at a name one more only where there may be links."""
+    (tmp_path / "root" / "b" / "d").mkdir(parents=True)
+    for number in range(100):
+        (tmp_path / "root" / "b" / "d" / f"small{number}").write_bytes(b"small")
+    (tmp_path / "root" / "b" / "d" / "link.rclonelink").write_bytes(b"small1")
+    log = tmp_path / "log"
+    with (
+        logged_devstore(sandbox, tmp_path / "root", log) as store,
+        mounted(sandbox, "s3://b", tmp_path / "mnt", *options, "--metadata-ttl", "indefinite", env=store.env()),
+    ):
+        assert (tmp_path / "mnt" / "d").is_dir()
+        assert os.path.lexists(tmp_path / "mnt" / "nothing") is False
+        looked_at = {"b/d", "b/nothing"} | ({"b/d.rclonelink", "b/nothing.rclonelink"} if options else set())
+        assert keys(log, "HeadObject") == looked_at
+        for entry in os.scandir(tmp_path / "mnt" / "d"):
+            entry.stat(follow_symlinks=False)
+        subprocess.run(["ls", "-l", tmp_path / "mnt" / "d"], stdout=subprocess.DEVNULL, check=True)
+        assert keys(log, "HeadObject") == looked_at
+        if options:
+            assert os.readlink(tmp_path / "mnt" / "d" / "link") == "small1"
+            assert keys(log, "GetObject") == {"b/d/link.rclonelink"}
 
 
 def test_an_empty_file_in_place_of_another_is_read_at_once(writable: Path) -> None:

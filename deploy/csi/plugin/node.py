@@ -41,7 +41,7 @@ ATTRIBUTES = {"uri", "region", "endpoint"}
 OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory", "staging-size", "publish-on-fsync"}
 # Options that need a volume which is written.
 WRITING = {"no-overwrite", "no-staging", "staging-size", "publish-on-fsync"}
-FLAGS = {"no-overwrite", "no-staging"}
+FLAGS = {"links", "no-overwrite", "no-staging"}
 
 
 class Refused(Exception):
