@@ -23,6 +23,11 @@ struct DamagedShard {
 /// is known.
 DamagedShard DamagedShardOf(std::string key, const absl::Status& error, uint64_t samples);
 
+/// Adds the skipped members of a shard to those of all.
+void NoteSkippedMembers(const SkippedMembers& of_shard, const std::string& shard, SkippedMembers* all);
+/// Warns of links, because the maker of the shard will miss them.
+void WarnOfLinks(const SkippedMembers& members);
+
 /// Reports on the building of an index.
 struct BuildReport {
   uint64_t reused_objects = 0;        // that were unchanged: their samples were taken from the index that was there

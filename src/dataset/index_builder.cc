@@ -10,21 +10,19 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "base/counted.h"
 #include "base/log.h"
-#include "base/number.h"
-#include "base/utf8.h"
+#include "dataset/build_listing.h"
 #include "dataset/folder_join.h"
 #include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
 #include "dataset/object_scan.h"
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
+#include "dataset/raw_sample_writer.h"
 #include "dataset/sample_groups.h"
 #include "dataset/shard_outlines.h"
 #include "dataset/token_files.h"
-#include "shard/field_value.h"
 #include "shard/sample_name.h"
 #include "shard/shard_scanner.h"
 #include "store/blocking.h"
@@ -60,51 +58,6 @@ RawReads ReadsFor(const BuildOptions& options) {
 
 constexpr uint64_t kMaxParts = 64;  // of the data that one build reads
 constexpr uint64_t kMaxNoted = 3;   // shards that are read although something is noted of them
-
-// Lists some of the shards of a data set.
-class ChosenShards final : public ObjectSource {
- public:
-  ChosenShards(std::unique_ptr<ObjectSource> all, ChooseShard only) : all_(std::move(all)), only_(std::move(only)) {}
-
-  absl::StatusOr<std::optional<IndexedObject>> Next() override {
-    while (true) {
-      ASSIGN_OR_RETURN(std::optional<IndexedObject> next, all_->Next());
-      if (!next) {
-        ended_ = true;
-        return std::nullopt;
-      }
-      if (!AreShards(kind())) {
-        return absl::InvalidArgumentError(
-            fmt::format("'{}' is no shard, and only the indexing of shards (*.tar, *.tfrecord, *.rec, *.mds) is "
-                        "divided into parts: index this without --part",
-                        next->key));
-      }
-      if (!only_(number_++, *next)) continue;
-      bytes_ += next->size;
-      return next;
-    }
-  }
-  DataKind kind() const override { return all_->kind(); }
-  const std::vector<std::string>& companions() const override { return all_->companions(); }
-  const ObjectInfo* FindIdx(const std::string& key) const override { return all_->FindIdx(key); }
-  const SkippedObjects& skipped() const override { return all_->skipped(); }
-  uint64_t total_bytes() const override { return ended_ ? bytes_ : 0; }
-
- private:
-  const std::unique_ptr<ObjectSource> all_;
-  const ChooseShard only_;
-  uint64_t number_ = 0;
-  uint64_t bytes_ = 0;
-  bool ended_ = false;
-};
-
-std::unique_ptr<ObjectSource> MakeListing(const DatasetPlace& data, const BuildOptions& options) {
-  const Listing listing = options.tokens ? Listing::kTokenArrays : Listing::kByName;
-  if (options.manifest != nullptr) return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
-  auto objects = std::make_unique<SampleObjects>(data, options.stop, listing);
-  if (!options.only) return objects;
-  return std::make_unique<ChosenShards>(std::move(objects), options.only);
-}
 
 class IndexBuilder {
  public:
@@ -150,15 +103,10 @@ class IndexBuilder {
   absl::Status EndListedObject();
   absl::Status EndOutlinedObject();
   absl::Status ReadInPlace();
-  void NoteSkippedMembers();
-  void WarnOfLinks() const;
   // True if the samples before the damage are kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key, std::optional<uint32_t> crc);
-  absl::Status AddRawSample(bool class_read, std::optional<uint32_t> crc);
-  absl::StatusOr<std::string_view> AddClassOfFile();
-  absl::Status AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc);
   absl::Status Begin();
   absl::Status AddToPart(const IndexedObject& object);
   absl::Status NoSamples() const;
@@ -195,12 +143,8 @@ class IndexBuilder {
   BuildReport report_;
   ObjectScan scan_;
   uint64_t refused_outlines_ = 0;
-  RawSample raw_;                       // in hand; of raw objects, unless a manifest lists them
-  std::string class_text_;              // of it
-  std::string numbered_;                // a sample that has a file with its class; "" as long as there is none
-  std::string by_folder_;               // one whose class is its folder; "" as long as there is none
+  RawSampleWriter raw_;                 // of raw objects
   std::vector<NewSampleField> fields_;  // reused
-  std::vector<NewSampleValue> values_;  // reused
 
   ObjectReader reads_;  // last: its callbacks end before the rest goes
 };
@@ -271,7 +215,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   }
   ASSIGN_OR_RETURN(summary, writer_->Finish());
   if (manifest_ != nullptr) --summary.objects;
-  WarnOfLinks();
+  WarnOfLinks(report_.skipped_members);
   report_.keys_ascend = summary.keys_ascend;
   report_.skipped = listing_->skipped();
   if (manifest_ == nullptr && data_.join == nullptr) RETURN_IF_ERROR(AddOtherFiles(data_, stop_, &report_.skipped));
@@ -327,8 +271,7 @@ absl::Status IndexBuilder::ScanError() const {
 absl::Status IndexBuilder::BeginScan(bool checked) {
   const Scanned& scanned = scanning_.front();
   if (objects_.kind() == DataKind::kRawObjects && manifest_ == nullptr) {
-    ASSIGN_OR_RETURN(raw_, SampleOfObject(data_.join.get(), scanned.object));
-    class_text_.clear();
+    RETURN_IF_ERROR(raw_.Begin(data_.join.get(), scanned.object));
   }
   if (objects_.kind() == DataKind::kMds) {
     bool hashed = false;
@@ -355,10 +298,7 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
 absl::Status IndexBuilder::AddPiece(const ObjectReader::Piece& piece, bool* enough) {
   if (piece.first) RETURN_IF_ERROR(BeginScan(piece.checked));
   const bool bad_from_the_start = scan_.damaged() && piece.first;
-  const uint64_t fields_end = raw_.class_of ? raw_.class_of->offset : UINT64_MAX;
-  const size_t of_fields = std::min<uint64_t>(piece.bytes.size(), fields_end - std::min(fields_end, piece.offset));
-  scan_.Feed(piece.bytes.first(of_fields));
-  class_text_ += AsText(piece.bytes.subspan(of_fields));
+  scan_.Feed(raw_.TakeClass(piece.bytes, piece.offset));
   // If bytes were damaged on the way, they may not look like a shard any more. If there is a checksum, it tells at the
   // end.
   if (KeepsWhatCame() && (!piece.checked || bad_from_the_start)) *enough = true;
@@ -395,7 +335,7 @@ absl::Status IndexBuilder::EndReusedObject() {
   if (manifest_ == nullptr) return reuse_->AddSamples(*scanned.reused, writer_.get());
   // The entry in the manifest may be new.
   ASSIGN_OR_RETURN(const std::optional<uint32_t> crc, reuse_->CrcOf(*scanned.reused));
-  return AddListedSample(scanned.object, crc);
+  return raw_.AddListed(*manifest_, scanned.object, crc, *writer_);
 }
 
 absl::Status IndexBuilder::EndReadObject() {
@@ -405,20 +345,21 @@ absl::Status IndexBuilder::EndReadObject() {
   } else {
     RETURN_IF_ERROR(Annotate(ScanError(), FrontUri()));
   }
-  NoteSkippedMembers();
+  NoteSkippedMembers(scan_.skipped_members(), scanning_.front().object.key, &report_.skipped_members);
   if (objects_.kind() != DataKind::kRawObjects) return Annotate(scan_.Release(), FrontUri());
   std::optional<uint32_t> crc;
   if (raw_reads_.all) crc = scan_.crc();
-  if (manifest_ != nullptr) return Annotate(AddListedSample(scanning_.front().object, crc), FrontUri());
-  return Annotate(AddRawSample(/*class_read=*/raw_.class_of.has_value(), crc), FrontUri());
+  if (manifest_ != nullptr)
+    return Annotate(raw_.AddListed(*manifest_, scanning_.front().object, crc, *writer_), FrontUri());
+  return Annotate(raw_.Add(/*class_read=*/raw_.has_class_file(), crc, *writer_), FrontUri());
 }
 
 absl::Status IndexBuilder::EndListedObject() {
   const IndexedObject& object = scanning_.front().object;
-  if (manifest_ != nullptr) return AddListedSample(object, std::nullopt);
-  ASSIGN_OR_RETURN(raw_, SampleOfObject(data_.join.get(), object));
-  class_text_.clear();  // of an empty file there is nothing to read
-  return AddRawSample(/*class_read=*/raw_reads_.classes && raw_.class_of, std::nullopt);
+  if (manifest_ != nullptr) return raw_.AddListed(*manifest_, object, std::nullopt, *writer_);
+  RETURN_IF_ERROR(raw_.Begin(data_.join.get(), object));
+  // An empty file of a class counts as read: there are no bytes of it.
+  return raw_.Add(/*class_read=*/raw_reads_.classes && raw_.has_class_file(), std::nullopt, *writer_);
 }
 
 absl::Status IndexBuilder::EndOutlinedObject() {
@@ -466,28 +407,6 @@ absl::Status IndexBuilder::ReadInPlace() {
   return EndReadObject();
 }
 
-void IndexBuilder::NoteSkippedMembers() {
-  const SkippedMembers of_shard = scan_.skipped_members();
-  const auto named = [this](const std::string& member) {
-    return fmt::format("'{}' in '{}'", member, scanning_.front().object.key);
-  };
-  SkippedMembers& all = report_.skipped_members;
-  if (all.links == 0 && of_shard.links > 0) all.first_link = named(of_shard.first_link);
-  if (all.unnamed == 0 && of_shard.unnamed > 0) all.first_unnamed = named(of_shard.first_unnamed);
-  all.links += of_shard.links;
-  all.unnamed += of_shard.unnamed;
-}
-
-// Warns of links, because the maker of the shard will miss them.
-void IndexBuilder::WarnOfLinks() const {
-  const uint64_t links = report_.skipped_members.links;
-  if (links == 0) return;
-  Log(LogLevel::kWarning, "dataset",
-      fmt::format("{} of tar shards {} passed over, the first of them {}: a link has no data of its own; write the "
-                  "file in its place (tar --hard-dereference --dereference)",
-                  Counted(links, "link"), links == 1 ? "was" : "were", report_.skipped_members.first_link));
-}
-
 void IndexBuilder::ReportDamage() {
   IndexedObject& object = scanning_.front().object;
   object.incomplete = true;
@@ -503,64 +422,6 @@ absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string
   const NewSample added{.key = key, .fields = fields_, .crc32c = crc, .label = sample.label};
   RETURN_IF_ERROR(writer_->AddSample(added));
   return parts_ ? parts_->AddSample(added) : absl::OkStatus();
-}
-
-// Adds a raw object. A file with the class is a field as long as it has not been read.
-absl::Status IndexBuilder::AddRawSample(bool class_read, std::optional<uint32_t> crc) {
-  fields_.clear();
-  for (const RawSample::Field& field : raw_.fields)
-    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
-  values_.clear();
-  std::string_view label;
-  if (class_read) {
-    ASSIGN_OR_RETURN(label, AddClassOfFile());
-  } else if (raw_.class_of) {
-    fields_.push_back({.name = kClassField, .offset = raw_.class_of->offset, .length = raw_.class_of->length});
-  } else {
-    label = ClassFolder(raw_.key);
-  }
-  if (raw_.class_of) {
-    numbered_ = raw_.key;
-  } else if (!label.empty()) {
-    by_folder_ = raw_.key;
-  }
-  if (!numbered_.empty() && !by_folder_.empty()) {
-    return absl::InvalidArgumentError(
-        fmt::format("the class of '{}' is a number in the file {}.cls, and that of '{}' its folder; write such a file "
-                    "for all samples, or remove them",
-                    numbered_, numbered_, by_folder_));
-  }
-  NewSample sample{.key = raw_.key, .fields = fields_, .crc32c = crc, .label = label, .values = values_};
-  if (class_read) sample.class_file_bytes = raw_.class_of->length;
-  return writer_->AddSample(sample);
-}
-
-// Adds the class of a file, and returns the label.
-absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
-  const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(WithoutByteOrderMark(class_text_))));
-  const std::optional<int64_t> number = ParseNumber<int64_t>(text);
-  if (!number) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}.cls holds no whole number; write the number of the class into it, or name the file otherwise", raw_.key));
-  }
-  class_text_ = fmt::format("{}", *number);
-  values_.push_back({.name = kClassField, .text = class_text_, .encoding = encoding::kInt});
-  return number < 0 ? std::string_view() : class_text_;
-}
-
-absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc) {
-  ASSIGN_OR_RETURN(const std::optional<ManifestSample> sample, manifest_->Find(object));
-  if (!sample) return absl::InternalError("the manifest does not list it");
-  fields_.clear();
-  for (const RawSample::Field& field : sample->fields)
-    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
-  values_.clear();
-  for (const ManifestValue& value : sample->values)
-    values_.push_back({.name = value.name, .text = value.text, .encoding = value.encoding});
-  return Annotate(
-      writer_->AddSample(
-          {.key = sample->key, .fields = fields_, .crc32c = crc, .label = sample->label, .values = values_}),
-      fmt::format("{}: {}", manifest_->place().uri, sample->line));
 }
 
 }  // namespace

@@ -86,6 +86,8 @@ class Ec2Fake {
   std::string VolumeFields(const FakeVolume& volume) const;
   std::string LinkOf(const FakeVolume& volume) const;
   std::string FolderOf(std::string_view kind, const std::string& id) const;
+  /// Makes a folder, with a copy of what is in `from` unless that is "".
+  static absl::Status CopyContents(const std::string& from, const std::string& to);
 
   const std::string folder_;
   const std::string region_;

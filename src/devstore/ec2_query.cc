@@ -118,4 +118,15 @@ absl::Status CheckFilters(const std::vector<Ec2Query::Filter>& filters, const st
   return absl::OkStatus();
 }
 
+void AddTagValues(const std::map<std::string, std::string>& tags, FilterValues& values) {
+  for (const auto& [key, value] : tags) {
+    values.emplace("tag:" + key, value);
+    values.emplace("tag-key", key);
+  }
+}
+
+bool IsAskedFor(const std::vector<std::string>& ids, const std::string& id) {
+  return ids.empty() || std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
 }  // namespace millrace

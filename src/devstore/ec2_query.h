@@ -52,9 +52,14 @@ class Ec2Query {
 
 /// Holds the values of the described objects, by the names of filters.
 using FilterValues = std::multimap<std::string, std::string>;
+/// Adds those of tags.
+void AddTagValues(const std::map<std::string, std::string>& tags, FilterValues& values);
 bool PassesFilters(const std::vector<Ec2Query::Filter>& filters, const FilterValues& values);
 
 /// Returns InvalidParameterValue for a filter that is neither one of these nor one of tags.
 absl::Status CheckFilters(const std::vector<Ec2Query::Filter>& filters, const std::vector<std::string_view>& known);
+
+/// Returns true if a description of these ids shows that one. A description without ids is of all.
+bool IsAskedFor(const std::vector<std::string>& ids, const std::string& id);
 
 }  // namespace millrace

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -10,8 +9,8 @@
 #include "base/status.h"
 #include "dataset/dataset.h"
 #include "dataset/dataset_place.h"
-#include "dataset/skipped_objects.h"
 #include "net/runtime.h"
+#include "pack/compressed_shards.h"
 #include "pack/parquet.h"
 #include "store/stores.h"
 
@@ -20,20 +19,6 @@
 /// packed.
 
 namespace millrace {
-
-struct CompressedShards {
-  std::vector<ObjectInfo> objects;  // the shards, and plain ones and index.json of MDS among them; keys of the store
-  uint64_t bytes = 0;               // of all
-  std::string id;                   // hash of keys below the data's URI, sizes and ETags
-  SkippedObjects skipped;           // what lies beside them, and holds no samples
-};
-
-/// Looks for them. Returns nullopt if the first sample is not in such a shard, or if there are none. Documents
-/// (IsDocument) and side files (IsCompanion) that lie beside them are passed over. InvalidArgument, with the names, for
-/// other samples that lie beside them, for compressions other than gzip and zstd, and for keys that no folder can hold.
-/// Errors of the store.
-absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const DatasetPlace& data,
-                                                                     const std::stop_token& stop);
 
 struct UnpackOptions {
   bool skip_bad = false;  // keep what can be trusted of compressed shards that are cut short or damaged

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "base/atomic_file.h"
 #include "base/child_process.h"
 
 namespace millrace {
@@ -151,6 +152,23 @@ std::string TakeStacks(const std::string& file, const std::function<void(const s
     }
   }
   return failed;
+}
+
+void KeepStacks(const std::string& file, const std::string& log_path,
+                const std::function<void(const std::string&)>& say) {
+  std::string text;
+  const std::string failed = TakeStacks(file, [&](const std::string& line) {
+    say(line);
+    text += line + '\n';
+  });
+  if (!failed.empty()) say(failed);
+  if (text.empty())
+    return say(failed.empty() ? "no process says where it hangs; those that import millrace do, or install py-spy"
+                              : "no process says where it hangs; those that import millrace do");
+  if (log_path.empty()) return;
+  const std::string path = log_path + ".stacks";
+  const absl::Status kept = WriteFileAtomically(path, text);
+  say(kept.ok() ? fmt::format("the stacks are in {}", path) : std::string(ToStd(kept.message())));
 }
 
 }  // namespace millrace

@@ -15,4 +15,9 @@ int StackSignal();
 /// py-spy failed for a process, with what it needs; "" if it did not.
 std::string TakeStacks(const std::string& file, const std::function<void(const std::string& line)>& line);
 
+/// Keeps the stacks of a command that hangs: in messages, and beside its log unless `log_path` is "". `file` is that of
+/// TakeStacks, and `say` gets each message.
+void KeepStacks(const std::string& file, const std::string& log_path,
+                const std::function<void(const std::string&)>& say);
+
 }  // namespace millrace

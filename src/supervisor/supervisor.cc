@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,11 +11,11 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "base/atomic_file.h"
 #include "base/life_sign.h"
 #include "base/process.h"
 #include "supervisor/attempt_output.h"
 #include "supervisor/failure_file.h"
+#include "supervisor/job_commands.h"
 #include "supervisor/job_process.h"
 #include "supervisor/memory_kills.h"
 #include "supervisor/notice_queue.h"
@@ -60,7 +59,6 @@ class JobSupervisor {
   AttemptEnd StartAndWait(AttemptOutput* output);
   AttemptEnd WaitFor(JobProcess& job, AttemptOutput* output, AttemptWatch& watch);
   void EndLeft(const AttemptEnd& end, Milliseconds limit, JobProcess& job);
-  void KeepStacks();
   void OnEvent(SupervisorEvent event, int signal, AttemptWatch& watch, JobProcess& job);
   std::optional<absl::Time> EndOfJob() const;
   void Stop(int signal, AttemptWatch& watch, JobProcess& job);
@@ -216,21 +214,7 @@ absl::StatusOr<std::unique_ptr<AttemptOutput>> JobSupervisor::MakeOutput() const
 }
 
 AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
-  JobCommand command{.words = options_.command, .folder = options_.folder, .variables = options_.variables};
-  if (!options_.inner) {
-    command.variables["MILLRACE_ATTEMPT"] = std::to_string(attempt_);
-    command.variables["MILLRACE_ATTEMPTS"] = std::to_string(options_.restart.retries + 1);
-    command.variables["MILLRACE_HEARTBEAT"] = folder_->heartbeat_file();
-    command.variables["MILLRACE_NOTICE"] = folder_->notice_file();
-    if (options_.limits.hang_after) command.variables["MILLRACE_STACKS"] = folder_->stacks_file();
-  }
-  if (!options_.checkpoint.empty()) command.variables["MILLRACE_CHECKPOINT"] = options_.checkpoint;
-  if (output != nullptr) {
-    command.output = output->output();
-    command.errors = output->errors();
-    // Output that waits in the buffer of a program is no sign of life, and is lost with the program.
-    if (getenv("PYTHONUNBUFFERED") == nullptr) command.variables.emplace("PYTHONUNBUFFERED", "1");
-  }
+  const JobCommand command = AttemptCommand(options_, attempt_, folder_.get(), output);
   absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(process_, command);
   started_ = job.ok();
   if (!started_) {
@@ -290,27 +274,10 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output, Attemp
     if (output != nullptr) watch.OnAlive(output->last());
     OnEvent(event, signal, watch, job);
     // Stacks are kept before SIGTERM, which ends most programs at once, and before its grace begins.
-    if (const auto hangs = watch.Next(); !watch.ending() && hangs && *hangs <= Clock::now()) KeepStacks();
+    if (const auto hangs = watch.Next(); !watch.ending() && hangs && *hangs <= Clock::now() && folder_)
+      KeepStacks(folder_->stacks_file(), log_path_, options_.say);
     if (const AttemptWatch::Action due = watch.OnTime(Clock::now()); due.signal != 0) Carry(due, job);
   }
-}
-
-// Keeps the stacks of a command that hangs: in the messages, and beside its log.
-void JobSupervisor::KeepStacks() {
-  if (!folder_) return;
-  std::string text;
-  const std::string failed = TakeStacks(folder_->stacks_file(), [&](const std::string& line) {
-    Say(line);
-    text += line + '\n';
-  });
-  if (!failed.empty()) Say(failed);
-  if (text.empty())
-    return Say(failed.empty() ? "no process says where it hangs; those that import millrace do, or install py-spy"
-                              : "no process says where it hangs; those that import millrace do");
-  if (log_path_.empty()) return;
-  const std::string path = log_path_ + ".stacks";
-  const absl::Status kept = WriteFileAtomically(path, text);
-  Say(kept.ok() ? fmt::format("the stacks are in {}", path) : std::string(ToStd(kept.message())));
 }
 
 void JobSupervisor::OnEvent(SupervisorEvent event, int signal, AttemptWatch& watch, JobProcess& job) {
@@ -484,32 +451,8 @@ void JobSupervisor::WriteEnd(const RestartPolicy::Decision& decision) {
 
 void JobSupervisor::RunHook(const char* name, const std::string& command, const RestartPolicy::Decision& decision) {
   if (command.empty()) return;
-  JobCommand hook{.words = {"sh", "-c", command}, .variables = options_.variables};
-  hook.variables["MILLRACE_OUTCOME"] = OutcomeWord(decision.outcome);
-  hook.variables["MILLRACE_STATUS"] = std::to_string(decision.status);
-  hook.variables["MILLRACE_ATTEMPT"] = std::to_string(attempt_);
-  if (!options_.checkpoint.empty()) hook.variables["MILLRACE_CHECKPOINT"] = options_.checkpoint;
-  const absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(process_, hook);
-  if (!job.ok()) return Say(fmt::format("--{}: {}", name, ToStd(job.status().message())));
-  const Clock::time_point until = Clock::now() + options_.hook_limit;
-  std::string why;
-  std::optional<int> status;
-  while (!(status = (*job)->Ended())) {
-    int signal = 0;
-    const SupervisorEvent event = process_.Wait(why.empty() ? Until(until) : kMostTick, &signal);
-    if (event == SupervisorEvent::kStop) why = fmt::format("{} came", SignalName(signal));
-    if (event == SupervisorEvent::kTime && why.empty())
-      why = fmt::format("it did not end within {}", SecondsText(options_.hook_limit));
-    if (!why.empty()) (*job)->Signal(SIGKILL);
-  }
-  (*job)->Release();
-  const int code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
-  if (!why.empty()) {
-    Say(fmt::format("--{} was killed, since {}", name, why));
-  } else if (code != 0) {
-    Say(fmt::format("--{} exited with status {}", name, code));
-  }
-  Write("hook", {{"name", std::string(name)}, {"status", int64_t{code}}, {"why", why}});
+  const JobCommand hook = HookCommand(options_, command, decision, attempt_);
+  if (const auto end = RunJobHook(process_, options_, name, hook)) Write("hook", *end);
 }
 
 }  // namespace
