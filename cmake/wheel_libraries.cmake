@@ -28,3 +28,5 @@ add_link_options(-static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--gc-sections)
 # The linker still has to see our libLerc, since Debian's would bring in all of libstdc++ that it needs.
 set(CMAKE_SKIP_RPATH ON)
 add_link_options(-Wl,-rpath-link,${MILLRACE_WHEEL_LIBRARIES})
+# A sysroot has Debian's, too, and its folder is in flags that come before.
+string(PREPEND CMAKE_EXE_LINKER_FLAGS "-Wl,-rpath-link,${MILLRACE_WHEEL_LIBRARIES} ")

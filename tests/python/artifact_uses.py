@@ -166,7 +166,8 @@ def rows(dist: pathlib.Path, folder: pathlib.Path, command: pathlib.Path) -> dic
     uses += [(package, use_package) for package in dist.glob("millrace_*.deb")]
     uses += [(wheel, use_wheel) for wheel in sorted(dist.glob("millrace_data-*.whl"))]
     for title, system in SYSTEMS.items():
-        own = [use for use in uses if system.machine in use[0].name or use[0].suffix == ".deb"]
+        here = system.machine == os.uname().machine
+        own = [use for use in uses if system.machine in use[0].name or (here and use[0].suffix == ".deb")]
         for artifact, _ in uses:
             table.setdefault(artifact.name, {})[title] = "not for it"
         if not own:
