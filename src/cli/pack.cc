@@ -134,7 +134,7 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   return options;
 }
 
-// The unpacked files, and their place; nothing for a source that needs no unpacking.
+// Represents the unpacked files, and their place; nothing for a source that needs no unpacking.
 struct UnpackedSource {
   std::unique_ptr<ScratchFolder> scratch;
   std::unique_ptr<UnpackedNames> names;
@@ -142,7 +142,7 @@ struct UnpackedSource {
   std::optional<SkippedObjects> skipped;  // what lies beside the compressed shards
 };
 
-// The result of packing, and the files beside the source that hold no samples.
+// Represents the result of packing, and the files beside the source that hold no samples.
 struct PackResult {
   PackReport report;
   SkippedObjects passed_over;
@@ -293,7 +293,7 @@ bool IsRefusal(const absl::Status& status) {
   return absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status);
 }
 
-// The error, and what it leaves behind.
+// Prints the error, and what it leaves behind.
 absl::Status Explain(const absl::Status& status, const PackFlags& flags, const UnpackedSource& unpacked) {
   if (!unpacked.scratch && !absl::IsCancelled(status)) return status;
   std::string message(ToStd(status.message()));
@@ -404,7 +404,7 @@ std::string ToText(const PackReport& report, const PackFlags& flags, double seco
   return text + '\n';
 }
 
-// A list of URIs as one, which the braces of a selection take.
+// Returns a list of URIs as one, which the braces of a selection take.
 std::string JoinUris(const std::vector<std::string>& uris) {
   if (uris.size() == 1) return uris.front();
   std::string list;

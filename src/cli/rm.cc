@@ -61,7 +61,7 @@ absl::Status CheckUsage(const RmFlags& flags) {
   return absl::OkStatus();
 }
 
-// True for s3://bucket, and for patterns that all of its keys match: s3://bucket/**, and with --recursive
+// Returns true for s3://bucket, and for patterns that all of its keys match: s3://bucket/**, and with --recursive
 // s3://bucket/*.
 bool IsWholeBucket(const ParsedUri& uri, bool recursive) {
   if (uri.scheme != ParsedUri::Scheme::kS3) return false;

@@ -152,7 +152,7 @@ class IndexBuilder {
   absl::Status ReadInPlace();
   void NoteSkippedMembers();
   void WarnOfLinks() const;
-  // True if the samples before the damage are kept.
+  // Returns true if the samples before the damage are kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key, std::optional<uint32_t> crc);

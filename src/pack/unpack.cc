@@ -62,7 +62,7 @@ bool IsParquet(std::string_view key) {
   return key.ends_with(kParquetSuffix);
 }
 
-// The name of the unpacked file; "" for a file that is not compressed.
+// Returns the name of the unpacked file; "" for a file that is not compressed.
 std::string PlainName(std::string_view key) {
   if (IsParquet(key)) return std::string(key);
   const std::string plain(CompressedShard(key));
@@ -72,7 +72,8 @@ std::string PlainName(std::string_view key) {
   return end.starts_with(".t") && ShardKind(plain) != DataKind::kTar ? plain + ".tar" : plain;
 }
 
-// The name of the file in the scratch folder that says that a Parquet file has been made into shards, all of them.
+// Returns the name of the file in the scratch folder that says that a Parquet file has been made into shards, all of
+// them.
 std::string MarkOf(const std::string& key) {
   const size_t name = key.rfind('/') + 1;  // 0 without a slash
   return fmt::format("{}.{}.done", key.substr(0, name), key.substr(name));
@@ -80,7 +81,7 @@ std::string MarkOf(const std::string& key) {
 
 constexpr std::string_view kCopy = ".copy";  // behind the name of its mark: the Parquet file itself
 
-// The shards of a Parquet file.
+// Returns the shards of a Parquet file.
 ParquetTarget ParquetTargetOf(const Location& scratch, const std::string& key) {
   const std::filesystem::path shards = scratch.store->Uri(scratch.Key(key));  // a path: the store is a folder
   return {.folder = shards.parent_path(),
@@ -342,7 +343,7 @@ class Unpacker {
     return out->Commit().status();
   }
 
-  // The result of a compressed stream.
+  // Represents the result of a compressed stream.
   struct Stream {
     absl::Status damage;   // of the stream; the store and the disk are well
     uint64_t written = 0;  // bytes
@@ -417,7 +418,7 @@ class Unpacker {
     return DeleteBlocking(*scratch_.store, copy);
   }
 
-  // All of an object, in order, by pieces that are read ahead.
+  // Reads all of an object, in order, by pieces that are read ahead.
   absl::Status Read(const ObjectInfo& listed, MemoryBudget& memory, absl::FunctionRef<absl::Status(ByteSpan)> sink) {
     return ReadPieces(*data_.store, memory, ObjectReader::All(listed), stop_.get_token(),
                       [&](const ObjectReader::Piece& piece) -> absl::Status {
@@ -502,8 +503,8 @@ UnpackedNames::UnpackedNames(const DatasetPlace& data, const CompressedShards& s
   }
 }
 
-// The meaning of the path with whose part below the folder `message` begins, and its length; "" for what is not one of
-// the source's.
+// Returns the meaning of the path with whose part below the folder `message` begins, and its length; "" for what is not
+// one of the source's.
 std::string_view UnpackedNames::ObjectAt(std::string_view message, size_t* length) const {
   constexpr std::string_view kNumberOfShard = ".00000.mds";
   const Name* longest = nullptr;

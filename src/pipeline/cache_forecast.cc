@@ -20,18 +20,18 @@ namespace {
 constexpr uint64_t kDrawDomain = 0x4d522d666f7265;  // "MR-fore"
 // RoomMaker uses the same number.
 constexpr int kCandidates = 64;
-// The number of items of an extent that are looked up for its first use.
+// This is the number of items of an extent that are looked up for its first use.
 constexpr uint64_t kItemsOfExtent = 64;
 constexpr uint64_t kBlock = 4096;
 
-/// A unit that is kept as a whole.
+/// Represents a unit that is kept as a whole.
 struct CacheUnit {
   uint64_t first = 0;  // item
   uint64_t items = 1;
   uint64_t bytes = 0;
 };
 
-/// A read of a unit.
+/// Represents a read of a unit.
 struct Access {
   uint64_t use = 0;
   uint32_t unit = 0;
@@ -55,7 +55,7 @@ absl::StatusOr<uint64_t> BytesOf(const Source& source, uint64_t first, uint64_t 
   return bytes;
 }
 
-/// The units of a source, all or a sample of them, and their reads.
+/// Represents the units of a source, all or a sample of them, and their reads.
 class Units {
  public:
   Units(const LoaderPlan& plan, const CacheForecastOptions& options) : plan_(plan), options_(options) {}
