@@ -65,7 +65,7 @@ struct PackFlags {
   bool json = false;
 };
 
-// "NAME" or "NAME=NEW".
+// Takes "NAME" or "NAME=NEW".
 absl::StatusOr<std::vector<FieldChoice>> TakeFields(const std::vector<std::string>& texts) {
   std::vector<FieldChoice> fields;
   for (const std::string& text : texts) {

@@ -18,7 +18,16 @@ PAGES = [
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("quickstart", "distributed", "tuning", "gpu", "trainium", "sagemaker", "spot", "coming-from-others")
+        for name in (
+            "quickstart",
+            "distributed",
+            "tuning",
+            "gpu",
+            "trainium",
+            "sagemaker",
+            "spot",
+            "coming-from-others",
+        )
     ),
 ]
 
