@@ -9,7 +9,7 @@
 #include "diagnose/service_advice.h"
 
 // This file has the examples of two documents of AWS, each by its name. They are its guide to data sources of training
-// jobs (003), and its report on heterogeneous clusters (004). docs/advise.md lists the numbers in these sources that
+// jobs (003), and its report on heterogeneous clusters (004). docs/evidence.md lists the numbers in these sources that
 // cannot be right.
 
 namespace millrace {

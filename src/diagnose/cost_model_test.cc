@@ -10,7 +10,7 @@
 #include "diagnose/data_source.h"
 
 // The numbers are those of AWS's guide to data sources of training jobs, and of its report on heterogeneous clusters,
-// where they are right (docs/advise.md lists the others).
+// where they are right (docs/evidence.md lists the others).
 
 namespace millrace {
 namespace {
