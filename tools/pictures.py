@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the pictures of README and docs as SVG, in colors for light and dark pages. Figures are read from tables of the pages:
-docs/benchmarks.md and docs/tuning.md.
+"""Draws the pictures of README and docs as SVG, in colors for light and dark pages. Rates are read from
+bench/published.json, the published part of a report of `millrace bench --json`, and those of caches from docs/tuning.md.
 
 usage: pictures.py            writes all pictures
        pictures.py --check    exits 1 if a picture is not what this program would write
@@ -8,6 +8,7 @@ usage: pictures.py            writes all pictures
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -74,12 +75,10 @@ class Picture:
 
 
 def rates() -> str:
-    """The loaders of the first run of the full report."""
-    page = (DOCS / "benchmarks.md").read_text()
-    rows = re.findall(
-        r"^\| ([^|(]+) \| ([\d,]+) \([\d,]+ to [\d,]+\) \|", page.partition("### Other loaders")[2], re.MULTILINE
-    )
-    rows = [(name, int(rate.replace(",", ""))) for name, rate in rows]
+    """Draws the loaders of the full report; `pictures.py` draws another report if its JSON is put in that place."""
+    report = json.loads((ROOT / "bench/published.json").read_text())
+    loaders = [report["scenarios"]["d"]["points"][0], *report["rivals"]]
+    rows = [(loader["name"], loader["samples_per_second"]["median"]) for loader in loaders]
     assert rows[0][0] == "Millrace" and len(rows) >= 8, rows
     picture = Picture(760, 26 * len(rows) + 66, "Decoded images a second on two vCPUs")
     picture.text(0, 18, "Decoded images a second on two vCPUs, from S3 at 30 ms to first byte", "head")
