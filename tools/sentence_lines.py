@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts each sentence of Markdown pages on a line of its own, so that a change of one sentence is a change of one line.
 
-Fenced blocks, tables, headings, comments and lines that end with a break stay as they are. The page is shown as before.
+Fenced blocks, tables, headings, comments, blocks of extensions (":::", "!!!") and lines that end with a break stay as they are. The page is shown as before.
 
 usage: sentence_lines.py FILE...          rewrites these pages
        sentence_lines.py --check FILE...  exits 1 and names the pages that it would change
@@ -53,7 +53,7 @@ def reflow(page: str) -> str:
         item = _ITEM.match(bodies[0])
         marker = item[1] if item else ""
         indent = " " * len(marker) if item else re.match(r"\s*", bodies[0])[0]  # type: ignore[index]
-        if any(line.endswith(("  ", "\\")) for line in block[:-1]):
+        if block[0].startswith((":::", "!!!", "???")) or any(line.endswith(("  ", "\\")) for line in block[:-1]):
             out.extend(block)
         else:
             text = " ".join([(item[2] if item else bodies[0]).strip(), *(line.strip() for line in bodies[1:])])

@@ -36,6 +36,7 @@ def test_sentences(page: str, written: str) -> None:
         "<!-- One. Two.\nThree. -->",
         "One. Two.  \nThree.",
         "    One. Two.",
+        "::: millrace\n    options:\n      show: false",
     ],
 )
 def test_kept(page: str) -> None:
