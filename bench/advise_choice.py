@@ -61,14 +61,14 @@ class Choice:
 
     @property
     def taken(self) -> str:
-        """The chosen way, or if it was not measured, that with the least predicted time of those that were."""
+        """Returns the chosen way, or if it was not measured, that with the least predicted time of those that were."""
         if self.chosen in self.measured:
             return self.chosen
         return min(self.measured, key=lambda mode: self.predicted[mode])
 
     @property
     def lost(self) -> float:
-        """How much longer that takes than the fastest."""
+        """Returns how much longer that takes than the fastest."""
         return self.measured[self.taken] / min(self.measured.values()) - 1
 
     def print(self) -> None:

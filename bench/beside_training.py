@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How much a loader slows a training that uses all cores: the same steps with data that are there, and with a Loader that decodes beside them.
+"""Measures how much a loader slows a training that uses all cores: the same steps with data that are there, and with a
+Loader that decodes beside them.
 
     bench/beside_training.py s3://bucket/train          # or a folder of JPEGs; prints a table
 

@@ -87,7 +87,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command line, with the defaults that depend on the machine and on --quick."""
+    """Returns the command line, with the defaults that depend on the machine and on --quick."""
     options = parser.parse_args()
     options.count = options.count or (2000 if options.quick else 20_000)
     options.runs = options.runs or (3 if options.quick else 5)
@@ -125,8 +125,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(millrace: Path, cache: Path, count: int, kb: int) -> Path:
-    """The folder with `root`, which devstore serves as bucket `b`, and `files`, the same files under another name, so that
-    each place has an index of its own. Made in a temporary folder that is renamed when it is whole."""
+    """Returns the folder with `root`, which devstore serves as bucket `b`, and `files`, the same files under another
+    name, so that each place has an index of its own. Made in a temporary folder that is renamed when it is whole."""
     folder = cache / f"jpeg-{count}-{kb}kb"
     if folder.exists():
         return folder
@@ -252,7 +252,7 @@ def rival(name: str, folder: Path, options: argparse.Namespace) -> dict | None:
 
 
 def ceiling(folder: Path) -> dict[str, float] | None:
-    """Images a second of one core that does nothing but decode, from memory."""
+    """Returns images a second of one core that does nothing but decode, from memory."""
     program = newest("decode_bench")
     if program is None:
         say("  the decode ceiling is left out: decode_bench is not built")
@@ -288,7 +288,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
                     (f"{SLOW_MS} ms", f"s3://b/{layout}", slow, slow_env),
                     ("file", str(folder / "files" / layout), None, None),
                 )
-                # There and back: what comes after what must not favour a place.
+                # The rounds go there and back: what comes after what must not favour a place.
                 for place, uri, server, env in places if number % 2 == 0 else reversed(places):
                     runs.setdefault(f"{layout} {place}", []).append(feed(options, uri, server, env))
             for name in () if options.no_rivals else RIVALS:

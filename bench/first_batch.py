@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The first batch of raw objects that nobody has indexed, from S3 with a first byte after 30 ms: beside the listing alone, and beside
-Amazon's S3 Connector for PyTorch.
+"""Measures the first batch of raw objects that nobody has indexed, from S3 with a first byte after 30 ms: beside the
+listing alone, and beside Amazon's S3 Connector for PyTorch.
 
     bench/first_batch.py                                    100,000 objects, three rounds
     bench/first_batch.py --count 10000 --rounds 1
@@ -47,7 +47,7 @@ print(json.dumps({"seconds": time.monotonic() - start}))
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """The options of both benchmarks of the first batch."""
+    """Returns the options of both benchmarks of the first batch."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=128, help="samples of a batch (default 128)")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default 3)")
@@ -67,7 +67,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def seconds_of_rival(name: str, command: list[Any], env: dict[str, str] | None = None) -> float | None:
-    """The seconds that the rival's program prints. If it fails, a line says so, and there are none."""
+    """Returns the seconds that the rival's program prints. If it fails, a line says so, and there are none."""
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
     if done.returncode == 0:
         seconds: float = json.loads(done.stdout)["seconds"]
@@ -89,7 +89,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(options: argparse.Namespace) -> Path:
-    """The folder that devstore serves, with the bucket `b`."""
+    """Returns the folder that devstore serves, with the bucket `b`."""
     folder: Path = options.cache / f"first-batch-{options.count}"
     if folder.exists():
         return folder

@@ -164,7 +164,7 @@ void ScanShards(uint64_t items) {
 
 // ---- Requests
 
-/// GETs of 64 KiB with a checksum, from a store that is a function: what a request costs without the network.
+/// Makes GETs of 64 KiB with a checksum, from a store that is a function: what a request costs without the network.
 void Get(uint64_t items) {
   constexpr uint64_t kBytes = 64 << 10;
   const std::string body(kBytes, 'x');
@@ -186,7 +186,7 @@ void Get(uint64_t items) {
   sink = context.counters.bytes_read;
 }
 
-/// Objects of pages of a listing.
+/// Reads objects of pages of a listing.
 void ReadListing(uint64_t items) {
   constexpr uint64_t kPage = 1000;
   XmlWriter page("ListBucketResult");

@@ -51,7 +51,7 @@ CANNOT = 77  # the exit status by which test runners know what was left out
 FEATURES = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}
 
 
-# The numbers that are counted.
+# These are the numbers that are counted.
 MAIN = "instructions of main()"
 THREADS = "instructions of all threads but that of main(), which waits for them"
 ALL = "instructions of all threads"
@@ -288,7 +288,7 @@ def of_an_item(runs: Runs) -> dict[str, float]:
 
 
 def count(programs: Path, known: dict[str, float]) -> dict[str, float]:
-    """The instructions of an item of each path."""
+    """Returns the instructions of an item of each path."""
     with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
         data = Path(folder)
         environment = {

@@ -106,7 +106,7 @@ def link_tree(source: Path, target: Path) -> None:
 
 
 def timed(*commands: list[object], env: dict[str, str] | None = None) -> Run:
-    """All of them, one after the other."""
+    """Returns all of them, one after the other."""
     burnt = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     for command in commands:
@@ -201,7 +201,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Run]]:
                 contestants = [c for c in contestants if c[0] in options.only.split(",")]
             for number in range(options.runs):
                 say(f"Run {number + 1} of {options.runs} ...")
-                # There and back: what comes after what must not favour anyone.
+                # The rounds go there and back: what comes after what must not favour anyone.
                 for name, contestant in contestants if number % 2 == 0 else reversed(contestants):
                     bench.clear()
                     run = contestant()

@@ -86,7 +86,7 @@ void Measure(const char* name, uint64_t samples, const OrderPolicy& policy, doub
   MeasurePlan(name, samples, at_bound, [&] { return Plan(samples, policy, 42, 0); });
 }
 
-/// So many parts of equal size and policy, and weights from 1 to 3.
+/// Mixes so many parts of equal size and policy, and weights from 1 to 3.
 void MeasureMix(const char* name, uint64_t parts, uint64_t samples, const OrderPolicy& policy) {
   Mix mix;
   mix.parts.assign(parts, {samples / parts, policy});
@@ -96,7 +96,7 @@ void MeasureMix(const char* name, uint64_t parts, uint64_t samples, const OrderP
   MeasurePlan(name, samples, 2000, [&] { return Plan(mix, 42, 0); });
 }
 
-/// A subset of one in so many numbers: streaming its members, and looking them up.
+/// Measures a subset of one in so many numbers: streaming its members, and looking them up.
 void MeasureSelection(const char* name, uint64_t samples, uint64_t one_in) {
   const double start = Nanoseconds();
   Selection::Builder builder(samples);

@@ -65,7 +65,8 @@ def write_pair(stem: Path, samples: int, size: int) -> None:
 
 
 def make_data(cache: Path, size: int, shards: int) -> Path:
-    """The folder with `root`, which devstore serves as bucket `b`, and `files`, the same files under another name."""
+    """Returns the folder with `root`, which devstore serves as bucket `b`, and `files`, the same files under another
+    name."""
     folder = cache / f"resume-{SAMPLES}-{size}"
     if folder.exists():
         return folder

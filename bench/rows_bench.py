@@ -32,7 +32,7 @@ MEMORIES = ("512MiB", "128MiB")
 
 
 def make_corpus(cache: Path, count: int) -> tuple[Path, np.ndarray]:
-    """A Megatron pair with an index beside it, made once; and the lengths of its documents."""
+    """Returns a Megatron pair with an index beside it, made once; and the lengths of its documents."""
     random = np.random.default_rng(1)
     lengths = np.clip(np.exp(random.normal(np.log(122), 0.9, count)), 1, 20000).astype(np.int32)
     folder = cache / f"documents-{count}"

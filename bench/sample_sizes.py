@@ -63,7 +63,7 @@ def of_loader(folder: Path, batch: int) -> tuple[float, float]:
 
 
 def bound(folder: Path, size: int, count: int) -> tuple[float, float]:
-    """Microseconds of a sample: of the two copies, and of numpy's decoding of its header in Python."""
+    """Returns microseconds of a sample: of the two copies, and of numpy's decoding of its header in Python."""
     data = bytearray(os.path.getsize(folder / "0.tar"))
     target = np.empty(len(data), dtype=np.uint8)
     file = os.open(folder / "0.tar", os.O_RDONLY)

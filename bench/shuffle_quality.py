@@ -101,7 +101,7 @@ def clustering_of(samples: int, unit: int, window: int, lanes: int) -> float:
 
 
 def of_lanes(wanted: float, lanes: int = LANES) -> int:
-    """Extents of a window: a multiple of the lanes."""
+    """Returns extents of a window: a multiple of the lanes."""
     return lanes * max(1, round(wanted / lanes))
 
 

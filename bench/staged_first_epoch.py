@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The first epoch of shards that nobody has indexed, from S3 with a first byte after 30 ms: staged, beside indexing and an indexed epoch.
+"""Measures the first epoch of shards that nobody has indexed, from S3 with a first byte after 30 ms: staged, beside
+indexing and an indexed epoch.
 
     bench/staged_first_epoch.py                             six shards of 256 MiB, three rounds
     bench/staged_first_epoch.py --shards 12 --rounds 1 --threads 2
@@ -42,14 +43,14 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Cost(NamedTuple):
-    """The cost of a process, from its start to its end."""
+    """Represents the cost of a process, from its start to its end."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Rounds:
-    """The runs over one bucket, each with an empty cache folder, and with an index or without one."""
+    """Represents the runs over one bucket, each with an empty cache folder, and with an index or without one."""
 
     def __init__(self, options: argparse.Namespace, root: Path, env: dict[str, str]) -> None:
         self._options = options
@@ -57,13 +58,14 @@ class Rounds:
         self._env = env
 
     def index(self) -> Cost:
-        """That of `millrace index`."""
+        """Returns the time of `millrace index`."""
         self._forget()
         with tempfile.TemporaryDirectory() as folder:
             return self._run(["index", "s3://b/set"], folder)[1]
 
     def epoch(self, start: str, with_cache: bool) -> tuple[dict[str, Any], Cost]:
-        """The report of `feed`, and its cost. A staged epoch begins without an index, an indexed one with it."""
+        """Returns the report of `feed`, and its cost. A staged epoch begins without an index, an indexed one with
+        it."""
         if start == "staged":
             self._forget()
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=self._options.cache) as cache:
@@ -86,7 +88,7 @@ class Rounds:
 
 
 def _cpu_seconds() -> float:
-    """The CPU-seconds of processes that have ended."""
+    """Returns the CPU-seconds of processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

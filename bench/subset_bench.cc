@@ -44,7 +44,7 @@ double CpuSeconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
-/// Bytes of this process that are no mapped file.
+/// Returns bytes of this process that are no mapped file.
 uint64_t MemoryInUse() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -53,7 +53,7 @@ uint64_t MemoryInUse() {
   return 0;
 }
 
-/// The most memory in use while it lives, looked at every few milliseconds.
+/// Represents the most memory in use while it lives, looked at every few milliseconds.
 class PeakMeter {
  public:
   PeakMeter() : thread_([this](const std::stop_token& stop) { Run(stop); }) {}
@@ -83,7 +83,7 @@ struct Shape {
   uint64_t ClassOf(uint64_t sample, Rng& rng) const {
     if (how == "sorted") return static_cast<uint64_t>(static_cast<unsigned __int128>(sample) * classes / samples);
     if (how == "even") return rng.Below(classes);
-    // The inverse of the integral of 1 / x.
+    // This is the inverse of the integral of 1 / x.
     const double uniform = static_cast<double>(rng.Next() >> 11) * 0x1p-53;
     const double class_number = std::pow(static_cast<double>(classes + 1), uniform) - 1;
     return std::min(classes - 1, static_cast<uint64_t>(class_number));
@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenOrMake(Runtime& runtime, Stores& st
   return Dataset::Open(runtime, stores, folder);
 }
 
-/// Nanoseconds for an item of balanced sampling, and its number in the index.
+/// Measures nanoseconds for an item of balanced sampling, and its number in the index.
 void MeasureFeed(const std::vector<Subset>& classes) {
   const Source source(classes);
   Mix mix;

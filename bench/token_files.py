@@ -1,4 +1,5 @@
-"""Token files for benchmarks, which feed them without decoding: the `.idx` that Megatron's IndexedDataset keeps beside a `.bin`."""
+"""Writes token files for benchmarks, which feed them without decoding: the `.idx` that Megatron's IndexedDataset keeps
+beside a `.bin`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ TOKEN_BYTES = 4  # int32
 
 
 def write_idx(path: Path, lengths: array.array[int]) -> None:
-    """`lengths`, of type "i": the tokens of each sequence, each of which is a document."""
+    """Writes `lengths`, of type "i": the tokens of each sequence, each of which is a document."""
     count = len(lengths)
     offsets = array.array(
         "q", itertools.islice(itertools.accumulate((TOKEN_BYTES * length for length in lengths), initial=0), count)

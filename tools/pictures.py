@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the pictures of README and docs as SVG, in colors for light and dark pages. The bars are read from docs/benchmarks.md.
+"""Draws the pictures of README and docs as SVG, in colors for light and dark pages. Rates are read from
+bench/published.json, the published part of a report of `millrace bench --json`, and those of caches from docs/tuning.md.
 
 usage: pictures.py            writes all pictures
        pictures.py --check    exits 1 if a picture is not what this program would write
@@ -7,6 +8,7 @@ usage: pictures.py            writes all pictures
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -25,7 +27,8 @@ STYLE = (
   .box { fill: var(--band); stroke: var(--main); stroke-width: 1.5 } .ours { fill: var(--glow); stroke: var(--other); stroke-width: 1.5 }
   .open { fill: none; stroke: var(--main); stroke-width: 1.5; stroke-dasharray: 5 4 }
   .arrow { fill: none; stroke: var(--main); stroke-width: 2 } .tip { fill: var(--main) }
-  .bar { fill: var(--bar) } .best { fill: var(--main) }
+  .bar { fill: var(--bar) } .best { fill: var(--main) } .other { fill: var(--other) }
+  .line { fill: none; stroke-width: 2.5 } .of-best { stroke: var(--main) } .of-other { stroke: var(--other) }
 """
 )
 
@@ -61,18 +64,21 @@ class Picture:
         if label:
             self.text(*at, label, "small middle")
 
+    def line(self, points: list[tuple[float, float]], kind: str) -> None:
+        self.parts.append(
+            element("polyline", points=" ".join(f"{x:g},{y:g}" for x, y in points), class_=f"line of-{kind}")
+        )
+
     def svg(self) -> str:
         lines = Markup("\n" + "\n".join(self.parts) + "\n")
         return element("svg", lines, xmlns="http://www.w3.org/2000/svg", viewBox=self.size, role="img") + "\n"
 
 
 def rates() -> str:
-    """The loaders of the first run of the full report."""
-    page = (DOCS / "benchmarks.md").read_text()
-    rows = re.findall(
-        r"^\| ([^|(]+) \| ([\d,]+) \([\d,]+ to [\d,]+\) \|", page.partition("### Other loaders")[2], re.MULTILINE
-    )
-    rows = [(name, int(rate.replace(",", ""))) for name, rate in rows]
+    """Draws the loaders of the full report; `pictures.py` draws another report if its JSON is put in that place."""
+    report = json.loads((ROOT / "bench/published.json").read_text())
+    loaders = [report["scenarios"]["d"]["points"][0], *report["rivals"]]
+    rows = [(loader["name"], loader["samples_per_second"]["median"]) for loader in loaders]
     assert rows[0][0] == "Millrace" and len(rows) >= 8, rows
     picture = Picture(760, 26 * len(rows) + 66, "Decoded images a second on two vCPUs")
     picture.text(0, 18, "Decoded images a second on two vCPUs, from S3 at 30 ms to first byte", "head")
@@ -84,6 +90,33 @@ def rates() -> str:
     picture.text(
         0, 26 * len(rows) + 56, "docs/benchmarks.md: conditions, repeats, CPU time, and where Millrace loses", "small"
     )
+    return picture.svg()
+
+
+def cache() -> str:
+    """Draws the table of docs/tuning.md."""
+    page = (DOCS / "tuning.md").read_text().partition("## How large a cache?")[2]
+    rows = [
+        [float(cell) for cell in row]
+        for row in re.findall(r"^\| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \|", page, re.MULTILINE)
+    ]
+    assert len(rows) >= 4, rows
+    picture = Picture(760, 330, "Share of an epoch's bytes that come from the cache")
+    picture.text(0, 18, "Share of an epoch's bytes that come from the cache, by its size", "head")
+    left, bottom, width, height = 60, 270, 560, 230
+    for share in (0, 25, 50, 75, 100):
+        y = bottom - height * share / 100
+        picture.text(left - 8, y + 5, f"{share} %", "small end")
+        picture.rect(left, y, width, 1, "bar", 0)
+    for size, *_ in rows:
+        picture.text(left + width * size / 100, bottom + 20, f"{size:.0f} %", "small middle")
+    for column, name, kind in [(1, "Millrace, and the optimum", "best"), (2, "LRU", "other")]:
+        points = [(left + width * row[0] / 100, bottom - height * row[column] / 100) for row in rows]
+        for x, y in points:
+            picture.rect(x - 5, y - 5, 10, 10, kind, 5)
+        picture.line([(left, bottom), *points], kind)
+        picture.text(points[-1][0] + 14, points[-1][1] + 5, name, "small")
+    picture.text(left + width / 2, bottom + 44, "Size of the cache, of the data", "small middle")
     return picture.svg()
 
 
@@ -241,6 +274,7 @@ def service() -> str:
 
 PICTURES = {
     "data-flow.svg": data_flow,
+    "pictures/cache.svg": cache,
     "pictures/checkpoint.svg": checkpoint,
     "pictures/rates.svg": rates,
     "pictures/run.svg": run_states,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The contestants of run.py: one a process, which reads all samples of s3://b/ in each of several epochs through a cache on a local disk.
+"""Runs the contestants of run.py: one a process, which reads all samples of s3://b/ in each of several epochs through a
+cache on a local disk.
 
     AWS_ENDPOINT_URL=... build/bench-venv-cache/bin/python bench/cache/contestants.py mosaicml --capacity 64000000 --scratch DIR
 

@@ -30,7 +30,7 @@ DOCUMENT = 64 << 10  # bytes
 
 
 def write_pair(stem: Path, documents: int, rng: random.Random) -> None:
-    """Token files, which are fed without decoding."""
+    """Writes token files, which are fed without decoding."""
     with stem.with_suffix(".bin").open("wb") as out:
         for _ in range(documents):
             out.write(rng.randbytes(DOCUMENT))

@@ -81,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(options: argparse.Namespace) -> Path:
-    """Served as bucket `b`, in the format of each contestant. Each format appears when it is whole."""
+    """Makes the data, served as bucket `b`, in the format of each contestant. Each format appears when it is whole."""
     root = options.data / f"{options.count}-{options.shard_bytes >> 20}"
     served = root / "b"
     served.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def measure(options: argparse.Namespace, server: Server, name: str, capacity: in
 
 
 def optimum(options: argparse.Namespace, server: Server, capacity: int) -> int:
-    """Bytes that epochs 2 to 5 must download at least."""
+    """Returns bytes that epochs 2 to 5 must download at least."""
     words = ["cache", "simulate", "s3://b/tar", "--seed", 1, "--epochs", EPOCHS, "--capacity", capacity, "--json"]
     words += ["--extent", 2, "--window", 8, "--lanes", 8]  # as contestants.py
     done = subprocess.run(

@@ -100,7 +100,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
 
 class Job:
-    """A training below `millrace run`, and what it says."""
+    """Represents a training below `millrace run`, and what it says."""
 
     def __init__(self, options: argparse.Namespace, environment: dict[str, str]) -> None:
         training = [sys.executable, __file__, "--train", "--bytes", str(options.bytes), "--step", str(options.step)]
@@ -122,7 +122,7 @@ class Job:
         self._reader.start()
 
     def hear(self, what: str) -> dict[str, Any]:
-        """The next line of that kind."""
+        """Returns the next line of that kind."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             said: dict[str, Any] = json.loads(line)

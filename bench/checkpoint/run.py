@@ -68,7 +68,7 @@ LIMIT = 600  # seconds a system and round
 
 
 class Runs:
-    """The results of the rounds of one place, by system."""
+    """Represents the results of the rounds of one place, by system."""
 
     def __init__(self) -> None:
         self.results: dict[str, list[Result]] = {name: [] for name in SYSTEMS}

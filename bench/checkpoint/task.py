@@ -321,7 +321,7 @@ class Ceiling(System):
 
 
 class CeilingNew(Ceiling):
-    """The same into memory that is new with each load, which is what all systems do that return tensors."""
+    """Loads the same into memory that is new with each load, which is what all systems do that return tensors."""
 
     only_loads = True
 

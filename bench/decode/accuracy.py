@@ -41,7 +41,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def data(scratch: Path) -> Path:
-    """The folder of Debian's package."""
+    """Returns the folder of Debian's package."""
     if (installed := Path("/") / DATA).exists():
         return installed
     subprocess.run(["apt-get", "download", "-qq", PACKAGE], cwd=scratch, check=True)
@@ -80,7 +80,7 @@ def crop_of(rng: np.random.Generator, width: int, height: int) -> tuple[int, int
 
 
 def in_pillow(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """RandomResizedCrop, flip, ColorJitter, Normalize and RandomErasing by torchvision's formulas."""
+    """Applies RandomResizedCrop, flip, ColorJitter, Normalize and RandomErasing by torchvision's formulas."""
     image = Image.open(io.BytesIO(sample["png"]))
     image = image.crop(crop_of(rng, *image.size)).resize((SIDE, SIDE), Image.BILINEAR)
     if rng.random() < 0.5:
@@ -186,7 +186,7 @@ def main() -> None:
         options.images, options.epochs, options.seeds = 2000, 1, 1
     began = time.monotonic()
     found: dict[str, list[float]] = {"millrace": [], "pillow": []}
-    # Both ways side by side, with one thread each for the network.
+    # These are both ways side by side, with one thread each for the network.
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         source = data(Path(name))
         train = pack(source, "train", Path(name) / "train", options.images)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The rivals of run.py: one a process, bound to one core. Prints {"rate": images a CPU-second}; exits 3 if it is not installed.
+"""Runs the rivals of run.py: one a process, bound to one core. Prints {"rate": images a CPU-second}; exits 3 if it is
+not installed.
 
     build/bench-venv-decode/bin/python bench/decode/rivals.py pillow train FOLDER --seconds 5
 
@@ -30,7 +31,7 @@ Work = Callable[[int], object]  # so many images
 
 
 def covered(width: int, height: int) -> tuple[int, int]:
-    """The size with which the shorter side is as wanted."""
+    """Returns the size with which the shorter side is as wanted."""
     return (SHORTER, SHORTER * height // width) if width <= height else (SHORTER * width // height, SHORTER)
 
 

@@ -70,7 +70,7 @@ print(f"{len(pictures)} pictures at quality {high}, {mean(high) / 1000:.0f} kB o
 
 
 def wallpapers(scratch: Path) -> Path | None:
-    """Debian's packages, unpacked and not installed; None if none can be had."""
+    """Returns Debian's packages, unpacked and not installed; None if none can be had."""
     for package in WALLPAPERS:
         fetched = subprocess.run(["apt-get", "download", "-qq", package], cwd=scratch, capture_output=True, text=True)
         if fetched.returncode != 0:
@@ -113,7 +113,7 @@ def on_one_core(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
 
 
 def ours(program: Path, contestant: str, folder: Path) -> dict[str, float]:
-    """Rates by mode."""
+    """Returns rates by mode."""
     cases = (
         {"train": "entropy", "eval": "entropy"}
         if contestant == "entropy"
@@ -137,7 +137,7 @@ def ours(program: Path, contestant: str, folder: Path) -> dict[str, float]:
 
 
 def rival(name: str, folder: Path, seconds: float) -> dict[str, float]:
-    """Rates by mode, of those that it has."""
+    """Returns rates by mode, of those that it has."""
     rates = {}
     for mode in MODES:
         result = on_one_core(
@@ -174,7 +174,7 @@ def measure(program: Path, name: str, contestants: list[str], rounds: int, secon
 
 
 def names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """A comma-separated choice of them."""
+    """Returns a comma-separated choice of them."""
 
     def parse(text: str) -> list[str]:
         chosen = text.split(",")

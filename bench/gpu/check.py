@@ -39,7 +39,7 @@ def busy(side: torch.Tensor) -> None:
 def compare(
     name: str, url: str, most: float, on_average: float, decode: str = "host", layout: str = "nhwc", **options: Any
 ) -> None:
-    """Image by image; `most` and `on_average`: how far pixels may be off, in steps of u8."""
+    """Compares image by image; `most` and `on_average`: how far pixels may be off, in steps of u8."""
     side = torch.randn(4096, 4096, device="cuda")
     step = 1 / 255 / min(STD) if "normalize" in options else 1.0
     worst = total = count = 0.0

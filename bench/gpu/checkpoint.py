@@ -40,7 +40,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def make_state(size: int, device: torch.device) -> dict[str, Tensors]:
-    """A model and two moments, with tensors of 32 MiB; and what is seldom."""
+    """Returns a model and two moments, with tensors of 32 MiB; and what is seldom."""
     torch.manual_seed(1)
     count = max(1, size // 3 // (32 * MIB))
 
@@ -101,7 +101,7 @@ def figure(name: str) -> int:
 
 
 def host_bytes(call: Callable[[], Any]) -> int:
-    """How much more memory of the host there was at most than before."""
+    """Returns how much more memory of the host there was at most than before."""
     Path("/proc/self/clear_refs").write_text("5")  # begins the peak anew
     before = figure("VmRSS")
     kept = call()

@@ -1,4 +1,5 @@
-"""The rival of the benchmark: torch's DataLoader with workers and pin_memory over the same files, decoded by PIL, normalized on the device."""
+"""Runs the rival of the benchmark: torch's DataLoader with workers and pin_memory over the same files, decoded by PIL,
+normalized on the device."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Files(torch.utils.data.Dataset):
-    """JPEGs in class folders: a random crop of 8 % to 100 %, resized, flipped half the time, u8 [H, W, C]."""
+    """Represents JPEGs in class folders: a random crop of 8 % to 100 %, resized, flipped half the time, u8 [H, W,
+    C]."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.paths = sorted(folder.rglob("*.jpg"))

@@ -43,7 +43,7 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 def still(device: torch.device, batch: int, size: int, classes: int) -> Batches:
-    """The ceiling: one batch, which is there."""
+    """Yields the ceiling: one batch, which is there."""
     images = torch.randn(batch, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(classes, (batch,), device=device)
     while True:
@@ -70,7 +70,7 @@ def millrace_batches(url: str, device: torch.device, batch: int, size: int, deco
 
 
 class Clock:
-    """When the device began and ended each step. On a CPU, the time of the host."""
+    """Says when the device began and ended each step. On a CPU, the time of the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"

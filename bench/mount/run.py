@@ -141,7 +141,7 @@ def python() -> str:
 
 
 def make_pictures(folder: Path, files: int) -> list[str]:
-    """JPEGs of about 100 KB; their names. The same few, since it takes long to make one."""
+    """Returns JPEGs of about 100 KB; their names. The same few, since it takes long to make one."""
     with tempfile.TemporaryDirectory() as few:
         subprocess.run([python(), "-c", PICTURES, few], check=True)
         pictures = [path.read_bytes() for path in sorted(Path(few).iterdir())]
@@ -243,7 +243,7 @@ def is_mounted(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def mounted(contestant: Contestant, folder: Path, settings: dict[str, str]) -> Iterator[int]:
-    """The pid of the file system."""
+    """Yields the pid of the file system."""
     # s3fs takes no session-wide AWS variables but these.
     env = {
         **os.environ,
@@ -448,7 +448,7 @@ def show(row: dict[str, Any]) -> None:
 
 
 def show_pairs(rows: list[dict[str, Any]]) -> None:
-    """The two that differ in staging alone, as medians over the pairs that ran one after the other."""
+    """Prints the two that differ in staging alone, as medians over the pairs that ran one after the other."""
     for plain, staged in (("millrace --no-staging", "millrace"), ("millrace", "millrace --writable")):
         for latency, name in dict.fromkeys((row["latency_ms"], row["workload"]) for row in rows):
             mine = [row for row in rows if (row["latency_ms"], row["workload"]) == (latency, name) and "rate" in row]
@@ -464,7 +464,7 @@ def show_pairs(rows: list[dict[str, Any]]) -> None:
 
 
 def show_ratios(rows: list[dict[str, Any]]) -> None:
-    """Millrace, the better of the two, against the best rival, the ceiling, and local files."""
+    """Compares Millrace, the better of the two, against the best rival, the ceiling, and local files."""
     measured: dict[tuple[int, str], dict[str, list[float]]] = {}
     for row in rows:
         if "rate" in row:

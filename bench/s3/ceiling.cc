@@ -206,7 +206,7 @@ std::string Request(const Connection& connection, std::string_view method, std::
   return text.append(connection.url().host).append(":").append(connection.url().port).append("\r\n");
 }
 
-/// Objects, cut into parts, dealt to connections in order.
+/// Represents objects, cut into parts, dealt to connections in order.
 class Load {
  public:
   Load(Url url, const Flags& flags)

@@ -64,9 +64,9 @@ absl::StatusOr<std::vector<uint32_t>> ReadChecksums(const Location& data, const 
   return crcs;
 }
 
-/// A closed loop of reads: when one ends, the next begins. Without `part` each of `calls` readers gets whole objects.
-/// With `part`, one reader gets one object after the other, in parts of which `calls` are in flight. Each part is read
-/// into its place. Buffers are used before the clock starts, so that page faults are not part of the figures.
+/// Represents a closed loop of reads: when one ends, the next begins. Without `part` each of `calls` readers gets whole
+/// objects. With `part`, one reader gets one object after the other, in parts of which `calls` are in flight. Each part
+/// is read into its place. Buffers are used before the clock starts, so that page faults are not part of the figures.
 class Load {
  public:
   Load(const Location& data, std::vector<ObjectInfo> objects, std::vector<uint32_t> crcs, const Flags& flags)

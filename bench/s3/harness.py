@@ -60,7 +60,8 @@ def enter_namespace() -> None:
 
 @contextlib.contextmanager
 def devstore(options: argparse.Namespace, root: Path | str, arguments: list[str]) -> Iterator[dict[str, str]]:
-    """The environment of its clients. Unsigned requests are served too, for recv and curl; signatures are not checked."""
+    """Yields the environment of its clients. Unsigned requests are served too, for recv and curl; signatures are not
+    checked."""
     command = [
         "taskset",
         "-c",

@@ -1,4 +1,5 @@
-"""The task of a rival, the measurement of its time, CPU and memory, and the loops in which most rivals read."""
+"""This module has the task of a rival, the measurement of its time, CPU and memory, and the loops in which most rivals
+read."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from typing import Any
 
 @dataclass
 class Task:
-    """The objects to read, and the way to read them."""
+    """Represents the objects to read, and the way to read them."""
 
     bucket: str
     prefix: str
@@ -46,7 +47,7 @@ class Task:
 
 @dataclass
 class Record:
-    """The record of a run. It is thread-safe."""
+    """Represents the record of a run. It is thread-safe."""
 
     task: Task
     began: float = 0.0
@@ -63,7 +64,7 @@ class Record:
         self.began, self.cpu = time.perf_counter(), cpu_seconds()
 
     def next(self) -> int | None:
-        """The number of the object to read next."""
+        """Returns the number of the object to read next."""
         if self.task.count == 0 and time.perf_counter() - self.began >= self.task.seconds:
             return None
         with self.lock:
@@ -114,7 +115,7 @@ class Record:
 
 
 def processes(*roots: str) -> list[str]:
-    """These, their children and theirs, while they live; this one if none is named."""
+    """Returns these processes, their children and theirs, while they live; this one if none is named."""
     pids = list(roots or ["self"])
     for pid in pids:
         with contextlib.suppress(OSError):  # it has just ended
@@ -135,7 +136,7 @@ def cpu_seconds(*roots: str) -> float:
 
 
 def peak_rss() -> int:
-    """The sum over the processes that live; pages that they share count for each."""
+    """Returns the sum over the processes that live; pages that they share count for each."""
     kilobytes = 0
     for pid in processes():
         found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
@@ -166,7 +167,7 @@ async def in_tasks(
     read: Callable[[int], Awaitable[int]],
     read_part: Callable[[int, int, int], Awaitable[int]],
 ) -> None:
-    """Whole objects, `calls` at a time; or the parts of one object, `calls` at a time."""
+    """Reads whole objects, `calls` at a time; or the parts of one object, `calls` at a time."""
 
     async def loop() -> None:
         while (number := record.next()) is not None:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Other clients over the objects of run.py: one rival in each process, and one JSON object with the keys of get_bench.
+"""Runs other clients over the objects of run.py: one rival in each process, and one JSON object with the keys of
+get_bench.
 
     ```
     build/bench-venv/bin/python bench/s3/rivals.py awscrt s3://b/small/ --objects 2000 --count 10000 --size 115000 --calls 256

@@ -61,7 +61,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Storm:
-    """Seconds since the first GET."""
+    """Represents seconds since the first GET."""
 
     begin: int
     end: int
@@ -185,7 +185,7 @@ class Outcome:
     missing: dict[str, str] = field(default_factory=dict)
 
     def median(self, name: str, key: str) -> float:
-        """NaN when there is none, so that no comparison with it holds."""
+        """Returns NaN when there is none, so that no comparison with it holds."""
         values = [run[key] for run in self.runs.get(name, []) if run.get(key) is not None]
         return statistics.median(values) if values else float("nan")
 
@@ -219,7 +219,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(cache: Path, quick: bool) -> tuple[Path, dict[str, Data]]:
-    """Served as bucket `b`. Each set is made in a temporary folder that is renamed when it is whole."""
+    """Makes the objects, served as bucket `b`. Each set is made in a temporary folder that is renamed when it is
+    whole."""
     every = {
         "large": Data("large", 1, 256 * MIB) if quick else Data("large", 1, 1024 * MIB),
         "8mib": Data("8mib", 16, 8 * MIB) if quick else Data("8mib", 64, 8 * MIB),
@@ -416,7 +417,8 @@ def limit_targets(outcome: Outcome) -> list[Target]:
 
 
 def phases(run: Result, storm: Storm) -> tuple[float, float, float]:
-    """Objects a second before, during and after the storm. `after` begins 10 s after its end (in a quick run: half the rest)."""
+    """Returns objects a second before, during and after the storm. `after` begins 10 s after its end (in a quick run:
+    half the rest)."""
     seconds = run["each_second"] + [0] * storm.over
     settled = storm.end + min(10, (storm.over - storm.end) // 2)
     spans = ((storm.begin // 2, storm.begin), (storm.begin, storm.end), (settled, storm.over - 1))

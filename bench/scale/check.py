@@ -104,7 +104,7 @@ def median_of(outcomes: list[Outcome]) -> Outcome:
 
 @contextlib.contextmanager
 def devstore(millrace: Path, root: Path | str, arguments: list[str]) -> Iterator[dict[str, str]]:
-    """The environment of its clients."""
+    """Yields the environment of its clients."""
     process = subprocess.Popen(
         [millrace, "devstore", root, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True
     )
@@ -135,7 +135,7 @@ def feed_command(millrace: Path, case: Case, rank: int) -> list[str | Path]:
 
 
 def bring_index(millrace: Path, case: Case, env: dict[str, str]) -> None:
-    """To the cache folder. No sample is read."""
+    """Writes to the cache folder. No sample is read."""
     subprocess.run(
         [*feed_command(millrace, case, 0), "--explain"], env=env, stdout=subprocess.DEVNULL, check=True, timeout=300
     )
@@ -148,7 +148,7 @@ def decode_ms(millrace: Path, folder: Path, env: dict[str, str]) -> float:
 
 
 def fed(millrace: Path, case: Case, env: dict[str, str]) -> Outcome:
-    """All ranks at once. The index is in the cache folder already: what is read are samples."""
+    """Returns all ranks at once. The index is in the cache folder already: what is read are samples."""
     processes = [
         subprocess.Popen(feed_command(millrace, case, rank), env=env, stdout=subprocess.PIPE, text=True)
         for rank in range(case.ranks)

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// Simulated time: the future events, in order. If two events have the same moment, the one that was added first comes
-/// first, so that a run depends only on its input. The class is not thread-safe.
+/// Represents simulated time: the future events, in order. If two events have the same moment, the one that was added
+/// first comes first, so that a run depends only on its input. The class is not thread-safe.
 class EventQueue {
  public:
   using Nanos = int64_t;
@@ -38,7 +38,7 @@ class EventQueue {
     After(absl::ToInt64Nanoseconds(delay), std::move(call));
   }
 
-  /// The next event. False if there is none.
+  /// Returns the next event. False if there is none.
   bool RunOne() {
     if (events_.empty()) return false;
     std::pop_heap(events_.begin(), events_.end(), Later);

@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-/// The work of a rank's threads on the bytes.
+/// Represents the work of a rank's threads on the bytes.
 struct DecodeModel {
   int threads = 1;
   double sample_ms = 0;  // of one thread, for a sample

@@ -17,8 +17,8 @@
 
 namespace millrace {
 
-/// The behavior of S3. The modules of devstore decide delays and limits, so that a server with the same numbers
-/// treats the same requests in the same way.
+/// Represents the behavior of S3. The modules of devstore decide delays and limits, so that a server with the same
+/// numbers treats the same requests in the same way.
 struct StoreModel {
   LatencyModel latency;
   double refusal_ms = 0;              // from a request beyond the limit to its 503
@@ -81,8 +81,8 @@ class SimulatedNetwork {
   uint64_t bytes_ = 0;
 };
 
-/// The S3 client of one process: when its requests go out, and when they are made again. Paces and back-off are those
-/// of `s3`; second requests for late first bytes, and connections, are left out.
+/// Represents the S3 client of one process: when its requests go out, and when they are made again. Paces and back-off
+/// are those of `s3`; second requests for late first bytes, and connections, are left out.
 class SimulatedClient {
  public:
   /// The attempts of one request that fails and is made again. The real client gives up then, unless others succeed.

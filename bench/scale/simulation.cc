@@ -78,7 +78,7 @@ class Opening {
   uint64_t requests_ = 0;
 };
 
-/// Counters that grow while a job runs. The difference of two is a stretch of the job.
+/// Represents counters that grow while a job runs. The difference of two is a stretch of the job.
 struct Meter {
   Nanos at = 0;
   uint64_t steps = 0;

@@ -29,8 +29,8 @@ struct JobModel {
   /// The data service: so many workers make each trainer's batch together, on hosts of their own; 0: there is none.
   uint64_t workers_per_rank = 0;
 
-  /// Hosts that are lost when this step begins. Trainers begin again at the last checkpoint, in a world without the
-  /// ranks of these hosts, or with others in their place; streams of the data service continue elsewhere.
+  /// Represents hosts that are lost when this step begins. Trainers begin again at the last checkpoint, in a world
+  /// without the ranks of these hosts, or with others in their place; streams of the data service continue elsewhere.
   struct Loss {
     uint64_t step = 0;
     uint64_t hosts = 1;

@@ -188,7 +188,7 @@ TEST_F(SimulationTest, HostsThatHaveTheIndexOpenSooner) {
   const JobResult copied = Simulate(model);
   model.copies_index = false;
   const JobResult there = Simulate(model);
-  // A piece of the index for each host beside HEAD and one page of the listing for each process.
+  // This is a piece of the index for each host beside HEAD and one page of the listing for each process.
   EXPECT_EQ(copied.opening_requests, 4 * 2 + 2u);
   EXPECT_EQ(there.opening_requests, 4 * 2u);
   EXPECT_GE(copied.open_seconds, there.open_seconds);

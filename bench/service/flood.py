@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The rate of a trainer that reads from a worker, while another program floods the worker's port with connections that trickle.
+"""Measures the rate of a trainer that reads from a worker, while another program floods the worker's port with
+connections that trickle.
 
     cmake --build --preset release --target millrace millrace_python
     PYTHONPATH=build/release/python bench/service/flood.py --connections 2000 --rounds 5

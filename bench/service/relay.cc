@@ -27,9 +27,9 @@
 #include <thread>
 #include <vector>
 
-// A TCP relay on 127.0.0.1. Bytes from its own port go to a target, and back, each a fixed time later. The bandwidth is
-// that of the machine: a direction holds up to 128 MiB, and each connection has a thread. With `--gbits` all
-// connections share a wire of that speed in each direction, as those of a host do. Moving pages through pipes by
+// Implements a TCP relay on 127.0.0.1. Bytes from its own port go to a target, and back, each a fixed time later. The
+// bandwidth is that of the machine: a direction holds up to 128 MiB, and each connection has a thread. With `--gbits`
+// all connections share a wire of that speed in each direction, as those of a host do. Moving pages through pipes by
 // splice() takes a quarter more CPU on loopback than copying bytes. `--measure` measures the throughput of some
 // connections, with the delay. Their threads only send, and another one only receives, so that it is an upper bound.
 
@@ -113,13 +113,13 @@ class Pieces {
   std::vector<Piece> free_;
 };
 
-/// How fast bytes go, and how long they take.
+/// Says how fast bytes go, and how long they take.
 struct Speed {
   Clock::duration delay{};
   double bytes_per_second = 0;  // of all connections together, in each direction; 0: as fast as they come
 };
 
-/// The wire that all connections share in one direction. It is thread-safe.
+/// Represents the wire that all connections share in one direction. It is thread-safe.
 class Wire {
  public:
   explicit Wire(Speed speed) : speed_(speed) {}
@@ -147,7 +147,7 @@ class Wire {
   Clock::time_point free_{};
 };
 
-/// One of the two directions of a connection.
+/// Represents one of the two directions of a connection.
 class Direction {
  public:
   Direction(int from, int to, Wire& wire, Pieces& pieces) : from_(from), to_(to), wire_(wire), pieces_(pieces) {}
@@ -208,7 +208,7 @@ class Direction {
   bool ended_ = false;
 };
 
-/// The two wires that connections share.
+/// Represents the two wires that connections share.
 struct Way {
   explicit Way(Speed speed) : there(speed), back(speed) {}
 
@@ -291,7 +291,7 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  /// The port at which `target` is reached from now on.
+  /// Returns the port at which `target` is reached from now on.
   uint16_t Add(uint16_t target) {
     uint16_t port = 0;
     polled_.push_back({Listen(&port), POLLIN, 0});
@@ -351,7 +351,7 @@ void RunOn(std::optional<int> cpu) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) Die("no such CPU");
 }
 
-/// The settings of a measurement.
+/// Represents the settings of a measurement.
 struct Measured {
   Speed speed;
   std::chrono::duration<double> duration;
@@ -391,7 +391,7 @@ class SendingThread {
   std::thread thread_;
 };
 
-/// Bytes that come from these connections, in turn, from the first one on.
+/// Returns bytes that come from these connections, in turn, from the first one on.
 double Receive(std::vector<pollfd>& from, std::chrono::duration<double> duration) {
   std::vector<char> bytes(kPieceBytes);
   uint64_t received = 0;
@@ -409,7 +409,7 @@ double Receive(std::vector<pollfd>& from, std::chrono::duration<double> duration
   return static_cast<double>(received) / std::chrono::duration<double>(Clock::now() - *begin).count();
 }
 
-/// Bytes a second from some threads that send to this one.
+/// Returns bytes a second from some threads that send to this one.
 double Measure(const Measured& measured) {
   std::list<SendingThread> sources;
   std::atomic<bool> stop{false};

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The data service: one trainer that takes rows from workers which have them ready, beside rivals, with and without network delay.
+"""Measures the data service: one trainer that takes rows from workers which have them ready, beside rivals, with and
+without network delay.
 
     ```
     bench/service/run.py                        1, 2, 4 and 8 workers, three interleaved runs: about an hour on two cores
@@ -92,7 +93,7 @@ class Outcome:
     offload: dict[str, float] = field(default_factory=dict)
 
     def median(self, name: str, workers: int, delay: str, key: str) -> float:
-        """NaN if there is none, so that no comparison with it holds."""
+        """Returns NaN if there is none, so that no comparison with it holds."""
         runs = self.runs.get((name, workers, delay), [])
         return statistics.median(run[key] for run in runs) if runs else float("nan")
 
@@ -271,7 +272,7 @@ def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterat
 
 @dataclass
 class Pool:
-    """The workers of a contestant, and the arguments by which its trainer finds them."""
+    """Represents the workers of a contestant, and the arguments by which its trainer finds them."""
 
     addresses: list[str]
     arguments: list[str] = field(default_factory=list)
@@ -320,7 +321,7 @@ def pool_of(options: argparse.Namespace, name: str, count: int, delay: str) -> I
 
 
 def ray_pool(options: argparse.Namespace, servers: Servers, count: int, folder: Path) -> Pool:
-    """A cluster on this machine: the trainer's node, which runs no task, and one node for each worker."""
+    """Returns a cluster on this machine: the trainer's node, which runs no task, and one node for each worker."""
     (port,) = free_ports(1)
     common = [
         PYTHON.with_name("ray"),
@@ -489,7 +490,7 @@ def measure_offload(options: argparse.Namespace, outcome: Outcome) -> None:
 
 
 def print_medians(options: argparse.Namespace, outcome: Outcome) -> None:
-    """Ours and theirs below each other, with what bare sockets carry."""
+    """Prints ours and theirs below each other, with what bare sockets carry."""
     say("\nMedians:")
     for count, delay in itertools.product(options.workers, options.delays):
         there = [name for name in CONTESTANTS if (name, count, delay) in outcome.runs]
@@ -547,7 +548,7 @@ def targets_of(options: argparse.Namespace, outcome: Outcome) -> list[Target]:
 
 
 def max_of(outcome: Outcome, names: list[str], count: int, delay: str) -> float:
-    """The best rate of these that there is, or NaN."""
+    """Returns the best rate of these that there is, or NaN."""
     rates = [outcome.median(name, count, delay, "samples_per_second") for name in names]
     return max((rate for rate in rates if rate == rate), default=float("nan"))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The trainer of a contestant of run.py: one process, one JSON object with what it took.
+"""Runs the trainer of a contestant of run.py: one process, one JSON object with what it took.
 
     build/bench-venv-service/bin/python bench/service/trainer.py millrace --rows DIR --workers 127.0.0.1:7070 127.0.0.1:7071
 

@@ -1,4 +1,5 @@
-"""Pictures of shuffle_quality.py: charts as SVG, and batches as pixels of a PNG. The same numbers give the same bytes."""
+"""Draws pictures of shuffle_quality.py: charts as SVG, and batches as pixels of a PNG. The same numbers give the same
+bytes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def classes_by_batch(labels: Array, batch: int) -> npt.NDArray[np.int64]:
 
 
 def clustering(labels: Array, batch: int) -> npt.NDArray[np.float64]:
-    """Pairs of one class in each batch, as a multiple of what chance gives. 1: shuffled. Classes of one size."""
+    """Returns pairs of one class in each batch, as a multiple of what chance gives. 1: shuffled. Classes of one
+    size."""
     counts = classes_by_batch(labels, batch)
     pairs = (counts * (counts - 1) // 2).sum(axis=1)
     chance = batch * (batch - 1) / 2 / counts.shape[1]

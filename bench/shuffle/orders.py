@@ -14,7 +14,7 @@ Order = npt.NDArray[np.int64]
 
 
 def windowed(samples: int, unit: int, window: int, lanes: int, seed: int, epoch: int = 0) -> Order:
-    """Millrace, --shuffle window."""
+    """Returns the order of Millrace, --shuffle window."""
     plan = millrace.Plan(
         samples, shuffle=millrace.Shuffle(extent=unit, window=window, lanes=lanes), seed=seed, epoch=epoch
     )
@@ -22,7 +22,7 @@ def windowed(samples: int, unit: int, window: int, lanes: int, seed: int, epoch:
 
 
 def everything(samples: int, seed: int, epoch: int = 0) -> Order:
-    """Millrace, --shuffle global."""
+    """Returns the order of Millrace, --shuffle global."""
     return millrace.Plan(samples, shuffle="global", seed=seed, epoch=epoch)[np.arange(samples)]
 
 

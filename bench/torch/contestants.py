@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The contestants of run.py: one a process, one JSON object with what it took.
+"""Runs the contestants of run.py: one a process, one JSON object with what it took.
 
     AWS_ENDPOINT_URL=... build/bench-venv-torch/bin/python bench/torch/contestants.py webdataset --skip 8 --batches 32
 

@@ -1,4 +1,5 @@
-"""The work of all contestants on a JPEG: a random resized crop of 224 x 224 and a flip, normalized, float32, channels first.
+"""Does the work of all contestants on a JPEG: a random resized crop of 224 x 224 and a flip, normalized, float32,
+channels first.
 
 Pillow-based ones share `load`; Millrace and SPDL do the same natively. `distort` is the transform of the scenario with processes.
 """
@@ -40,7 +41,7 @@ def load(data: bytes) -> torch.Tensor:
 
 
 def distort(image: Image.Image) -> Image.Image:
-    """Pillow that takes about 2 ms a sample on one core of a server."""
+    """Simulates a transform of pillow that takes about 2 ms a sample on one core of a server."""
     return image.filter(ImageFilter.GaussianBlur(random.uniform(1.0, 2.0)))
 
 
@@ -49,6 +50,6 @@ def load_distorted(data: bytes) -> torch.Tensor:
 
 
 def distort_sample(sample: dict[str, Any]) -> dict[str, Any]:
-    """The same of a sample that Millrace has decoded and cropped."""
+    """Returns the same of a sample that Millrace has decoded and cropped."""
     image = Image.fromarray(sample["image"].numpy())
     return {"image": normalised(torch.from_numpy(numpy.array(distort(image))))}

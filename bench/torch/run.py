@@ -69,7 +69,8 @@ CONTESTANTS = {
 
 @dataclass(frozen=True)
 class Size:
-    """The amount of data. Enough batches follow the measured ones for all workers to read ahead until the end."""
+    """Represents the amount of data. Enough batches follow the measured ones for all workers to read ahead until the
+    end."""
 
     images: int
     skip: int
@@ -87,7 +88,7 @@ class Outcome:
     missing: dict[str, str] = field(default_factory=dict)
 
     def median(self, name: str, key: str) -> float:
-        """NaN if there is none, so that no comparison with it holds."""
+        """Returns NaN if there is none, so that no comparison with it holds."""
         return statistics.median(run[key] for run in self.runs[name]) if name in self.runs else float("nan")
 
 
@@ -120,7 +121,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(options: argparse.Namespace, count: int) -> Path:
-    """Served as bucket `b`, in the format of each contestant and without Millrace's indexes. Each format appears when it is whole."""
+    """Makes the data, served as bucket `b`, in the format of each contestant and without Millrace's indexes. Each
+    format appears when it is whole."""
     root = options.cache / str(count)
     served = root / "b"
     millrace = options.build / "millrace"

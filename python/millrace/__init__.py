@@ -60,7 +60,8 @@ from ._tokens import Rows, Shape, Tokens
 
 __version__: str = _core.__version__
 
-# Modules that need further packages, or that few programs use. They are imported when a program first names them.
+# These are modules that need further packages, or that few programs use. They are imported when a program first names
+# them.
 _LATER = (
     "checkpoint_export",
     "checkpoint_import",

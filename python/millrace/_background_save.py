@@ -1,4 +1,4 @@
-"""A save that runs beside the training."""
+"""This module has a save that runs beside the training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ atexit.register(_tell_untold)  # which the interpreter calls when all such saves
 
 
 class BackgroundSave:
-    """A call that runs on a thread of its own. The interpreter waits for it before it ends."""
+    """Represents a call that runs on a thread of its own. The interpreter waits for it before it ends."""
 
     def __init__(self, call: Any) -> None:
         self._call = call

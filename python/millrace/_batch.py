@@ -1,4 +1,4 @@
-"""The batches that a Loader yields, and the state that describes its position."""
+"""This module has the batches that a Loader yields, and the state that describes its position."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Batch(_Label):
 
 
 class State(TypedDict):
-    """The state that :meth:`Loader.state_dict` returns. Its values are plain: ``torch.save``, JSON and pickle can store it.
+    """Represents the state that :meth:`Loader.state_dict` returns. Its values are plain: ``torch.save``, JSON and
+    pickle can store it.
 
         state = loader.state_dict()
         print(state["samples"])

@@ -1,4 +1,4 @@
-"""The shapes of a loader's batches, and batches of padding that have them."""
+"""This module has the shapes of a loader's batches, and batches of padding that have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of the best checkpoints, by the metric with which each was saved."""
+"""This module has the choice of the best checkpoints, by the metric with which each was saved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checked(metric: Any) -> float | None:
 
 
 class Metrics:
-    """The metrics of the checkpoints of one place. Each is read once."""
+    """Represents the metrics of the checkpoints of one place. Each is read once."""
 
     def __init__(self, core: _core.Checkpoints, mode: str) -> None:
         self._core = core

@@ -1,4 +1,5 @@
-"""Memory that a transform process shares with its parent. Objects are written into it: arrays as they are, all else as pickles."""
+"""Holds memory that a transform process shares with its parent. Objects are written into it: arrays as they are, all
+else as pickles."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def read(memory: memoryview, written: Written) -> Any:
 
 
 class _OutOfBand:
-    """The places of buffers.
+    """Represents the places of buffers.
 
     A pickler must not call a method of its own. That would make a cycle, which keeps all pickled objects until Python collects garbage.
     Those objects are views of the batches of a Loader, whose memory counts against its budget.

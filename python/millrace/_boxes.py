@@ -1,4 +1,5 @@
-"""Boxes within arrays, which say which bytes of a stored chunk a region needs. This is pure geometry, in elements of arrays in C order."""
+"""Computes boxes within arrays, which say which bytes of a stored chunk a region needs. This is pure geometry, in
+elements of arrays in C order."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ Sides = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """A region of an array: where it begins in each dimension, and its sides."""
+    """Represents a region of an array: where it begins in each dimension, and its sides."""
 
     begin: Sides
     shape: Sides

@@ -1,4 +1,4 @@
-"""Checkpoints that survive the death of their writer at any moment."""
+"""Saves Checkpoints that survive the death of their writer at any moment."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Checkpoints:
 
     @property
     def uri(self) -> str:
-        """The place of the checkpoints, with a '/' at its end."""
+        """Returns the place of the checkpoints, with a '/' at its end."""
         return self._core.uri
 
     def latest(self) -> int | None:
@@ -525,7 +525,7 @@ class Checkpoints:
 
 
 class _Work:
-    """The files that one rank writes: its part of the common state, and its own state."""
+    """Represents the files that one rank writes: its part of the common state, and its own state."""
 
     def __init__(
         self, state: Any, per_rank: Any, rank: int, world: int, beside: dict[str, bytes], allow_pickle: bool

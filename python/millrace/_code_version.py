@@ -1,4 +1,4 @@
-"""The version of a program's code: the commit of its git repository, and the changes since."""
+"""This module has the version of a program's code: the commit of its git repository, and the changes since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The commands that prepare data, as functions. Each runs the program ``millrace``, and returns the output of its ``--json``."""
+"""This module has the commands that prepare data, as functions. Each runs the program ``millrace``, and returns the
+output of its ``--json``."""
 
 from __future__ import annotations
 

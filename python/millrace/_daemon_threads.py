@@ -1,4 +1,4 @@
-"""Threads for calls that wait for a store. A program that ends does not wait for them."""
+"""Provides threads for calls that wait for a store. A program that ends does not wait for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 
 class DaemonThreads:
-    """Up to ``most`` threads, which are started when needed. A forked process starts threads of its own.
+    """Runs up to ``most`` threads, which are started when needed. A forked process starts threads of its own.
 
     ``concurrent.futures`` and asyncio's executors join their threads when a program ends.
     With them, Ctrl-C would wait for a store that does not answer.

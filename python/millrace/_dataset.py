@@ -456,7 +456,8 @@ class Dataset:
 
     @property
     def samples(self) -> npt.NDArray[np.int64]:
-        """The numbers of its samples in the index, ascending, as int64 ``[len(dataset)]``. Without a subset: ``range(len(dataset))``."""
+        """Returns the numbers of its samples in the index, ascending, as int64 ``[len(dataset)]``. Without a subset:
+        ``range(len(dataset))``."""
         numbers = np.empty(len(self), np.int64)
         self._native.samples(numbers)
         return numbers
@@ -582,7 +583,7 @@ class Dataset:
 
     @property
     def objects(self) -> int:
-        """The number of objects in the store that hold the samples."""
+        """Returns the number of objects in the store that hold the samples."""
         return self._native.objects
 
     @property
@@ -595,12 +596,13 @@ class Dataset:
 
     @property
     def total_bytes(self) -> int:
-        """The bytes that one epoch reads."""
+        """Returns the bytes that one epoch reads."""
         return self._native.total_bytes
 
     @property
     def fingerprint(self) -> str:
-        """An identifier of the samples and their order, of 16 hex digits. Equal data have the same one in every place."""
+        """Returns an identifier of the samples and their order, of 16 hex digits. Equal data have the same one in every
+        place."""
         return f"{self._native.fingerprint:016x}"
 
 

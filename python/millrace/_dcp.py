@@ -46,7 +46,7 @@ _FORMAT, _VERSION = "millrace-dcp", 1
 
 
 class StorageWriter(DcpStorageWriter):
-    """A place to which ``torch.distributed.checkpoint`` saves.
+    """Represents a place to which ``torch.distributed.checkpoint`` saves.
 
     Its checkpoints are like those of :class:`millrace.Checkpoints`: complete or absent, verified, and only one process can commit::
 

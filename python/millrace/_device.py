@@ -1,4 +1,4 @@
-"""The transfer of batches to the device that trains."""
+"""This module has the transfer of batches to the device that trains."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Apply = Callable[[Any, Optional[tuple[Any, Any]], str], Any]
 
 
 class Payload:
-    """The arrays of a batch that go to the device, and the form in which they arrive.
+    """Represents the arrays of a batch that go to the device, and the form in which they arrive.
 
     If a batch is a dict, its arrays move, and lists, texts and other objects stay. A batch that ``collate_fn`` or ``batch_transform`` has made
     (``deep``) is searched for arrays: dicts, lists, tuples. Images in ``normalised`` are sent as bytes, and :meth:`finish` normalizes them.
@@ -161,7 +161,7 @@ def _finished(image: Any, constants: tuple[Any, Any] | None, kind: str) -> Any:
 
 
 class Sent(NamedTuple):
-    """A batch whose bytes have left the host."""
+    """Represents a batch whose bytes have left the host."""
 
     batch: Any
     payload: Payload
@@ -181,7 +181,7 @@ class Ring:
 
 
 class Device:
-    """The destination of batches. With this class itself, they stay on the host.
+    """Represents the destination of batches. With this class itself, they stay on the host.
 
     The threads of a Stream call ``send``, which returns when the memory of the host is free. The program's thread calls ``receive`` for each
     batch that it gets. If a signal has interrupted ``receive``, it may be called again with the same batch.
@@ -203,7 +203,7 @@ class Device:
         return sent.batch
 
     def after_batch(self) -> Callable[[], object] | None:
-        """The function that is called after each batch, unless the program names another one."""
+        """Returns the function that is called after each batch, unless the program names another one."""
         return None
 
 
@@ -222,7 +222,7 @@ class TorchDevice(Device):
 
 
 class XlaDevice(Device):
-    """A device of torch-xla. The program's step normalizes images, so that every step is the same graph."""
+    """Represents a device of torch-xla. The program's step normalizes images, so that every step is the same graph."""
 
     normalises = True
     fixed_shapes = True
@@ -256,7 +256,7 @@ class XlaDevice(Device):
 
 
 class CudaApi(Protocol):
-    """The part of ``torch.cuda`` that a CudaDevice needs."""
+    """Represents the part of ``torch.cuda`` that a CudaDevice needs."""
 
     def stream(self) -> Any:
         """Returns a new stream of the device."""
@@ -283,7 +283,7 @@ class CudaApi(Protocol):
 
 
 class TorchCuda:
-    """The CudaApi of torch."""
+    """Represents the CudaApi of torch."""
 
     def __init__(self, device: Any) -> None:
         import torch

@@ -1,4 +1,4 @@
-"""Decoding of JPEGs on the device that trains: by nvJPEG, through torchvision, with cropping and resizing there."""
+"""Decodes JPEGs on the device that trains: by nvJPEG, through torchvision, with cropping and resizing there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JPEG = b"\xff\xd8\xff"
 
 @dataclasses.dataclass(frozen=True)
 class ImageShape:
-    """The shape of the images of a batch on the device. They are uint8, and may be normalized later."""
+    """Represents the shape of the images of a batch on the device. They are uint8, and may be normalized later."""
 
     height: int
     width: int

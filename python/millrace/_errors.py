@@ -1,4 +1,4 @@
-"""Exceptions of Millrace.
+"""Defines the exceptions of Millrace.
 
 All derive from :class:`Error`. They also derive from the built-in exception that Python programs expect in such a case, so that existing
 ``except`` clauses keep working. Messages name the object, the operation and the remedy.
@@ -95,7 +95,7 @@ class TransformError(Error, RuntimeError):
     """
 
 
-# Every code of absl::Status but OK. The native module looks the class up here.
+# This is every code of absl::Status but OK. The native module looks the class up here.
 BY_CODE: dict[str, type[Error]] = {
     "CANCELLED": CancelledError,
     "UNKNOWN": InternalError,

@@ -1,4 +1,4 @@
-"""The entries of a batch. Each is made from one field of the samples."""
+"""This module has the entries of a batch. Each is made from one field of the samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IN_JSON = {"int": "json:", "float": "json-float:", "text": "json-text:"}  # wha
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF.
+    """Represents pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF.
 
         fields = {"image": millrace.Image("jpg", 224, crop="random"), "mask": millrace.Image("png", like="image", interpolation="nearest")}
         loader = millrace.Loader("s3://bucket/train", fields=fields)
@@ -188,7 +188,7 @@ class _Transformed(Image):
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """A label: a number or a text for each sample.
+    """Represents a label: a number or a text for each sample.
 
         loader = millrace.Loader("s3://bucket/train", label=millrace.Label("json", "float", path="annotation.score"))
 
@@ -225,7 +225,7 @@ class Label:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A list of B strings: the UTF-8 text of a field, and ``""`` for padding.
+    """Represents a list of B strings: the UTF-8 text of a field, and ``""`` for padding.
 
         loader = millrace.Loader("s3://bucket/train", fields={"image": millrace.Image(), "caption": millrace.Text("txt")})
 
@@ -239,7 +239,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Json:
-    """A list of B objects: the values of a field with JSON, and None for padding.
+    """Represents a list of B objects: the values of a field with JSON, and None for padding.
 
         loader = millrace.Loader("s3://bucket/train", fields={"image": millrace.Image(), "meta": millrace.Json("json")})
 
@@ -286,7 +286,8 @@ class Bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Boxes:
-    """Boxes that follow an image: a list of B float32 arrays ``[n, 4]``, with left, top, right and bottom in pixels of the batch's image.
+    """Represents boxes that follow an image: a list of B float32 arrays ``[n, 4]``, with left, top, right and bottom in
+    pixels of the batch's image.
 
         fields = {"image": millrace.Image(), "boxes": millrace.Boxes("json", format="xywh", path="annotations.bbox")}
         loader = millrace.Loader("s3://bucket/train", fields=fields)

@@ -1,4 +1,5 @@
-"""The protocol ``millrace://`` for fsspec. It is registered when both packages are imported, in either order, without importing fsspec."""
+"""This module has the protocol ``millrace://`` for fsspec. It is registered when both packages are imported, in either
+order, without importing fsspec."""
 
 from __future__ import annotations
 

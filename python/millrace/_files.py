@@ -1,4 +1,4 @@
-"""Python files for objects of a store."""
+"""Provides Python files for objects of a store."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def open(
 
 
 class RawReader(io.RawIOBase):
-    """An object without a buffer. ``name`` is its URI, and ``size`` is its size in bytes."""
+    """Represents an object without a buffer. ``name`` is its URI, and ``size`` is its size in bytes."""
 
     mode = "rb"
 
@@ -153,7 +153,7 @@ class RawReader(io.RawIOBase):
 
 
 class RawWriter(io.RawIOBase):
-    """An object that appears when it is closed; without a buffer. ``name`` is its URI."""
+    """Represents an object that appears when it is closed; without a buffer. ``name`` is its URI."""
 
     def __init__(self, native: _core.WriteFile, name: str, mode: str) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class RawWriter(io.RawIOBase):
 
 
 class _Writer(io.BufferedWriter):
-    """A buffer before a RawWriter that knows what an exception means."""
+    """Represents a buffer before a RawWriter that knows what an exception means."""
 
     def discard(self) -> None:
         """Nothing that was written will appear. The file is still to be closed."""

@@ -1,4 +1,4 @@
-"""The types of pixels that are floats, and the arrays and tensors that hold those of 16 bits."""
+"""This module has the types of pixels that are floats, and the arrays and tensors that hold those of 16 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The way of batches from the native loader to the program: their destination, and the conversion of their pixels to floats."""
+"""This module has the way of batches from the native loader to the program: their destination, and the conversion of
+their pixels to floats."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ._fields import dtypes_of, sent_as_bytes
 
 
 class Destination(NamedTuple):
-    """The destination of batches."""
+    """Represents the destination of batches."""
 
     device: Device
     payload: Payload
@@ -24,7 +25,8 @@ class Destination(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """The form in which the program gets batches: images that become floats, and the entries of a tuple (none: a dict)."""
+    """Represents the form in which the program gets batches: images that become floats, and the entries of a tuple
+    (none: a dict)."""
 
     floats: Mapping[str, Normalization] = {}
     as_tuple: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The part of millrace.huggingface that needs the package ``transformers``."""
+"""This module has the part of millrace.huggingface that needs the package ``transformers``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _OF_MILLRACE = ("valid", "sample", "part", "row", "key")
 
 
 class TrainerMixin(_MixinBase):
-    """A base class with which any class of Trainer can train and evaluate on :class:`millrace.Loader`.
+    """Represents a base class with which any class of Trainer can train and evaluate on :class:`millrace.Loader`.
 
         class MyTrainer(millrace.huggingface.TrainerMixin, transformers.Seq2SeqTrainer):
             pass
@@ -181,7 +181,7 @@ def _position(saved: Any) -> Any:
 
 
 class _Stream(_Iterable):
-    """The rest of one epoch of a Loader in each iteration.
+    """Represents the rest of one epoch of a Loader in each iteration.
 
     ``received`` counts the batches of the epoch that were received before the checkpoint from which training continues. They are yielded as
     None, since the Trainer skips as many. So its own count of steps in the epoch is right, and nothing is read twice.
@@ -205,7 +205,8 @@ class _Stream(_Iterable):
 
 
 class _Whole(_Stream):
-    """All batches of an epoch in each iteration, without padding. A model gets at least one row, and ``rows`` names the rows that are samples."""
+    """Represents all batches of an epoch in each iteration, without padding. A model gets at least one row, and
+    ``rows`` names the rows that are samples."""
 
     def __init__(self, loader: Loader, columns: set[str] | None) -> None:
         super().__init__(loader, columns)
@@ -220,7 +221,7 @@ class _Whole(_Stream):
 
 
 class _Batches(_DataLoader):
-    """The data loader that the Trainer gets. It has no workers, and returns batches unchanged."""
+    """Represents the data loader that the Trainer gets. It has no workers, and returns batches unchanged."""
 
     def __init__(self, stream: _Stream) -> None:
         super().__init__(stream, batch_size=None, collate_fn=_unchanged)
@@ -231,7 +232,8 @@ class _Batches(_DataLoader):
 
 
 class _Evaluated(_Batches, _LoopState):
-    """The data loader for evaluation. It shows the last batch to accelerate, for metrics that are computed batch by batch."""
+    """Represents the data loader for evaluation. It shows the last batch to accelerate, for metrics that are computed
+    batch by batch."""
 
     def __init__(self, stream: _Whole) -> None:
         super().__init__(stream)

@@ -173,7 +173,7 @@ def _enum_member(kind: Any, name: str) -> Any:
 
 
 class _Items(dict[int, Any]):
-    """The items of a list, by their numbers."""
+    """Represents the items of a list, by their numbers."""
 
 
 def _put(state: dict[Any, Any], path: tuple[Any, ...], value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The iterators of a Loader, and the place at which the next one begins."""
+"""This module has the iterators of a Loader, and the place at which the next one begins."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class _Run:
 
     @property
     def is_counted(self) -> bool:
-        """False if it has only looked. If one batch is left of an epoch, it counts, since a program that counts batches asks for no other."""
+        """Returns false if it has only looked. If one batch is left of an epoch, it counts, since a program that counts
+        batches asks for no other."""
         if self.end is not None or self.batches.delivered >= _COUNTED:
             return True
         is_rest = self.place != start_of_epoch(self.place, self.epoch)
@@ -73,7 +74,7 @@ class _Run:
 
 
 class Iteration:
-    """The epochs of a Loader, one for each iterator, and the feeds from which these read.
+    """Represents the epochs of a Loader, one for each iterator, and the feeds from which these read.
 
     ``again`` makes one more feed of the same data, for a second iterator beside one that is alive. ``batches_of`` gives what a feed
     delivers. ``reads_on`` says that a feed may read the next epoch ahead when one was taken to its end; ``epochs``: 0 is without end.
@@ -186,13 +187,13 @@ class Iteration:
 
     @property
     def next_position(self) -> str:
-        """The position of the next batch: that of the iterator that is ahead, or the place of the next one."""
+        """Returns the position of the next batch: that of the iterator that is ahead, or the place of the next one."""
         run = self._ahead
         return self.place if run is None else str(run.feed.report()["position"])
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch."""
+        """Returns the epoch of the next batch."""
         run = self._ahead
         now = (self._feed if run is None else run.feed).epoch  # raises in a fork
         return epoch_of(self.place) if run is None else now
@@ -224,18 +225,19 @@ class Iteration:
 
     @property
     def feed(self) -> Feed:
-        """The feed from which the next iterator reads, or the feed of the iterator that is alive."""
+        """Returns the feed from which the next iterator reads, or the feed of the iterator that is alive."""
         return self._feed
 
     @property
     def rows_of_last(self) -> int | None:
-        """The number of rows of the last received batch, before functions changed it. None: there is no such batch."""
+        """Returns the number of rows of the last received batch, before functions changed it. None: there is no such
+        batch."""
         run = self._ahead
         return None if run is None else run.batches.rows
 
     @property
     def place(self) -> str:
-        """The position at which the next iterator begins."""
+        """Returns the position at which the next iterator begins."""
         self._advance()
         return self._place
 
@@ -278,7 +280,8 @@ class Iteration:
 
 
 class BatchIterator:
-    """An epoch of a :class:`millrace.Loader`, or the rest of one. Its reads stop when nothing refers to it any more."""
+    """Represents an epoch of a :class:`millrace.Loader`, or the rest of one. Its reads stop when nothing refers to it
+    any more."""
 
     def __init__(self, iteration: Iteration, run: _Run, is_second: bool) -> None:
         self._iteration = iteration

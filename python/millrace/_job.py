@@ -1,4 +1,4 @@
-"""Messages between a program and the ``millrace run`` that supervises it."""
+"""Exchanges messages between a program and the ``millrace run`` that supervises it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ Native = tuple[str, str, str, bool]
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """A CSV, TSV or JSON-lines file with labels and further values of samples, by their keys. It is the value of ``labels=``.
+    """Represents a CSV, TSV or JSON-lines file with labels and further values of samples, by their keys. It is the
+    value of ``labels=``.
 
         labels = millrace.Labels("s3://bucket/labels.csv", key_column="id", missing="drop")
         dataset = millrace.Dataset("s3://bucket/train", labels=labels)

@@ -1,4 +1,4 @@
-"""The stream of batches."""
+"""This module has the stream of batches."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ class Loader:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The arguments that a program of torch asks its ``DataLoader`` for."""
+            """Returns the arguments that a program of torch asks its ``DataLoader`` for."""
             return _dataloader_names.attribute(self, name)
 
     def peek(self) -> Batch | None:
@@ -471,7 +471,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, from 0."""
+        """Returns the epoch of the next batch, from 0."""
         return self._iteration.epoch
 
     def set_epoch(self, epoch: int) -> None:

@@ -1,4 +1,5 @@
-"""A diagnosis of the bottleneck of a torch ``DataLoader``. It runs the loader unchanged, and then once more with measurements in one worker.
+"""This module has a diagnosis of the bottleneck of a torch ``DataLoader``. It runs the loader unchanged, and then once
+more with measurements in one worker.
 
 The data need not be readable by Millrace. The verdict is a pure function of the measurements.
 """
@@ -27,7 +28,7 @@ Step = Union[Callable[[Any], Any], None]
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """The measurements of a diagnosis. Times are seconds for each batch, if nothing else is said.
+    """Represents the measurements of a diagnosis. Times are seconds for each batch, if nothing else is said.
 
     ``first``: the time until the first batch came. ``wait``: the time that the program waited for a later batch. ``step``: the time that it
     used the batch. ``storage``, ``transform``: the time in which the data set's ``__getitem__`` waited and computed. ``collate``: the time of
@@ -183,7 +184,8 @@ def _run(loader: Iterable[Any], wanted: int, workers: int, step: Step) -> tuple[
 
 
 class _Clock:
-    """The seconds that passed, the seconds of computing, and the seconds in which a thread was ready and had no CPU."""
+    """Represents the seconds that passed, the seconds of computing, and the seconds in which a thread was ready and had
+    no CPU."""
 
     def __init__(self) -> None:
         self._last = self._now()

@@ -1,4 +1,4 @@
-"""The protocol by which the ranks of a job agree on a step and save together.
+"""This module has the protocol by which the ranks of a job agree on a step and save together.
 
 It uses messages under keys, a deadline for each wait, and errors that name the missing rank. Only rank 0 claims, chooses the folder of the
 attempt, and commits. The protocol does not use collective operations of a process group, so that it may run in the background of a training
@@ -27,7 +27,7 @@ class Board(Protocol):
 
 
 class TorchBoard:
-    """The key-value store with which torch.distributed was initialized."""
+    """Represents the key-value store with which torch.distributed was initialized."""
 
     def __init__(self) -> None:
         from torch.distributed import distributed_c10d
@@ -48,7 +48,8 @@ class TorchBoard:
 
 
 class Meeting:
-    """The messages of one ``Checkpoints``. All ranks call the same methods in the same order, and each call is a round.
+    """Represents the messages of one ``Checkpoints``. All ranks call the same methods in the same order, and each call
+    is a round.
 
     Args:
         patience: The time, in seconds, that a rank waits for another rank.
@@ -166,7 +167,7 @@ Retention = tuple[int, int, list[int]]
 
 
 class Core(Protocol):
-    """The part of _core.Checkpoints that a save needs."""
+    """Represents the part of _core.Checkpoints that a save needs."""
 
     def begin(self, step: int, keep: int, keep_every: int, keep_steps: list[int]) -> Any: ...
     def upload(self, step: int, attempt: str, shards: list[tuple[str, list[Any]]]) -> str: ...
@@ -175,7 +176,7 @@ class Core(Protocol):
 
 
 class Work(Protocol):
-    """The files that a rank saves."""
+    """Represents the files that a rank saves."""
 
     fingerprint: str
 

@@ -1,4 +1,5 @@
-"""New memory for tensors that are read. It has huge pages, whose first touch costs half as much as that of small pages."""
+"""Allocates new memory for tensors that are read. It has huge pages, whose first touch costs half as much as that of
+small pages."""
 
 from __future__ import annotations
 

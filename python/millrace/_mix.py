@@ -128,7 +128,7 @@ class Mix:
 
     @property
     def datasets(self) -> dict[str, Dataset]:
-        """The parts by name, in the order of ``batch["part"]``."""
+        """Returns the parts by name, in the order of ``batch["part"]``."""
         return dict(zip(self._names, self._parts))
 
     @property

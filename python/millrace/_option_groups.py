@@ -1,4 +1,4 @@
-"""Options of a Loader that belong together, as one argument. The short form of a group is its first entry."""
+"""Groups options of a Loader that belong together, as one argument. The short form of a group is its first entry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Shuffle:
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """A cache of the bytes that a Loader reads, for ``cache=``. The path is the short form.
+    """Represents a cache of the bytes that a Loader reads, for ``cache=``. The path is the short form.
 
         loader = millrace.Loader(dataset, cache=millrace.Cache("/scratch/cache", size="50GiB"))
 
@@ -53,7 +53,8 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """Workers that decode in place of this process, for ``workers=``. The list of addresses is the short form.
+    """Represents workers that decode in place of this process, for ``workers=``. The list of addresses is the short
+    form.
 
         service = millrace.Service(["10.0.0.1:7070", "10.0.0.2:7070"], token="/etc/millrace/token")
         loader = millrace.Loader("s3://bucket/train", workers=service)
@@ -105,7 +106,7 @@ class Map:
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """The transfer of batches to a device, for ``device=``. The device is the short form.
+    """Represents the transfer of batches to a device, for ``device=``. The device is the short form.
 
         loader = millrace.Loader(dataset, device=millrace.Transfer("cuda", decode="device", ahead=3))
 

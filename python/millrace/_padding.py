@@ -18,7 +18,7 @@ __all__ = ["Rows", "filled", "rows_of", "share_with_repeats"]
 
 
 class Rows:
-    """The rows of a batch to keep. ``total`` is the number of its rows."""
+    """Represents the rows of a batch to keep. ``total`` is the number of its rows."""
 
     def __init__(self, places: npt.NDArray[np.int64], total: int) -> None:
         self.places = places

@@ -1,4 +1,4 @@
-"""The numbers in rows without a sample."""
+"""Holds the numbers in rows without a sample."""
 
 from __future__ import annotations
 

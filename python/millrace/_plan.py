@@ -1,4 +1,4 @@
-"""The order of samples, as a pure function."""
+"""Computes the order of samples, as a pure function."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class Plan:
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that it orders."""
+        """Returns the number of the epoch that it orders."""
         return self._epoch
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that it was made with, except the epoch."""
+        """Returns the options that it was made with, except the epoch."""
         return dict(self._options)
 
     def of_epoch(self, epoch: int) -> Plan:

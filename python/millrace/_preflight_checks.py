@@ -1,4 +1,5 @@
-"""The results of ``millrace doctor host``, and the faulty nodes and pairs of nodes that follow from them."""
+"""This module has the results of ``millrace doctor host``, and the faulty nodes and pairs of nodes that follow from
+them."""
 
 from __future__ import annotations
 

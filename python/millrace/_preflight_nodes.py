@@ -1,4 +1,4 @@
-"""The nodes of a job, their network and their collectives, for ``millrace doctor host``.
+"""This module has the nodes of a job, their network and their collectives, for ``millrace doctor host``.
 
 The ranks find each other by a ``TCPStore`` at MASTER_ADDR and MASTER_PORT. Each operation that can hang has a deadline: a rank that does not
 answer, a pair of nodes whose packets are lost, a collective. So the pairs are measured by sockets of our own, and collectives come last.
@@ -145,7 +145,7 @@ def measure_pair(address: str, port: int, seconds: float = PAIR_SECONDS) -> Meas
 
 
 class Meeting:
-    """The messages of the ranks to each other."""
+    """Represents the messages of the ranks to each other."""
 
     def __init__(self, torch: Any, rank: int, world: int) -> None:
         self.rank, self.world = rank, world

@@ -38,7 +38,7 @@ atexit.register(_stream.close_all)
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in another process, as text."""
+    """Represents the traceback of an exception in another process, as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class RemoteTraceback(Exception):
 
 @dataclasses.dataclass
 class Outcome:
-    """The outcome of a task: the results of its samples, up to the first one that failed."""
+    """Represents the outcome of a task: the results of its samples, up to the first one that failed."""
 
     results: list[Any]
     error: BaseException | None = None
@@ -114,7 +114,8 @@ class _Task:
 
 
 class TransformProcess:
-    """One process and its tasks. A thread of its own calls it, and starts it with the first task. Another thread may abandon it.
+    """Represents one process and its tasks. A thread of its own calls it, and starts it with the first task. Another
+    thread may abandon it.
 
     A task is a list of rows. Its block has the samples first, and their results behind them. The process uses the block until it answers.
     Then the results use it until the last of their arrays is gone.

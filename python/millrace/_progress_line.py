@@ -10,7 +10,8 @@ _LONG_SECONDS = 60
 
 
 class ProgressLine:
-    """One line on stderr, redrawn in place. ``is_data``: it may be an index that a Loader with ``start="staged"`` need not wait for."""
+    """Represents one line on stderr, redrawn in place. ``is_data``: it may be an index that a Loader with
+    ``start="staged"`` need not wait for."""
 
     def __init__(self, name: str, is_data: bool = False) -> None:
         self._name = name
@@ -36,7 +37,7 @@ class ProgressLine:
             sys.stderr.flush()
 
     def _advise(self, done: int, total: int, now: float) -> None:
-        """Once, when a hundredth of the work shows that the rest takes long."""
+        """Prints the line once, when a hundredth of the work shows that the rest takes long."""
         if self._begin is None:
             self._begin = now
         if not self._may_advise or total < _STAGED_FROM or done < total // 100 or done == 0:

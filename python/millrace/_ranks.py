@@ -1,4 +1,4 @@
-"""The rank of this process among the processes that share the data."""
+"""This module has the rank of this process among the processes that share the data."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Course:
 
 
 class Place(int):
-    """A number with its place in a course. For all other code than :class:`ReadAhead`, it is the number."""
+    """Represents a number with its place in a course. For all other code than :class:`ReadAhead`, it is the number."""
 
     course: Course
     at: int
@@ -116,7 +116,8 @@ class Strides:
 
 
 class Read:
-    """Items that a thread fetches. The thread ends by itself, and a program that ends does not wait for it, even if the store hangs."""
+    """Represents items that a thread fetches. The thread ends by itself, and a program that ends does not wait for it,
+    even if the store hangs."""
 
     def __init__(self, fetch: Callable[[], list[Any]]) -> None:
         self._fetch = fetch

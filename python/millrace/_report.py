@@ -1,4 +1,4 @@
-"""The report of a Loader: its work, and the time that its program waited."""
+"""This module has the report of a Loader: its work, and the time that its program waited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, TypedDict
 
 
 class QuarantinedSample(TypedDict):
-    """A damaged sample that was replaced, or masked (``bad_samples``). If it was masked, ``replacement`` is ``""``."""
+    """Represents a damaged sample that was replaced, or masked (``bad_samples``). If it was masked, ``replacement`` is
+    ``""``."""
 
     sample: str
     reason: str
@@ -28,7 +29,7 @@ class CacheForecast(TypedDict):
 
 
 class CacheReport(TypedDict):
-    """The work of a Loader's cache.
+    """Represents the work of a Loader's cache.
 
     ``hit_bytes``: bytes that came from the cache. ``miss_bytes``: bytes that came from the store, in ``requests`` GET requests.
 
@@ -52,7 +53,8 @@ class CacheReport(TypedDict):
 
 
 class MemoryReport(TypedDict):
-    """The current use of a Loader's memory, in bytes. While it does not read, all members except the first two are 0.
+    """Represents the current use of a Loader's memory, in bytes. While it does not read, all members except the first
+    two are 0.
 
     ``budget``: the budget of the Loader, or the budget that several Loaders share. ``loaders``: how many of them read now.
     ``items``: bytes that were fetched for samples or rows. ``landing``: requests in flight for several neighbors.
@@ -74,7 +76,7 @@ class MemoryReport(TypedDict):
 
 
 class WorkerReport(TypedDict):
-    """The work of one worker for a Loader. The last entry is this process, whose ``worker`` is ``"local"``.
+    """Represents the work of one worker for a Loader. The last entry is this process, whose ``worker`` is ``"local"``.
 
     ``rows``: the rows of received batches that the worker decoded, including padding. ``failures``: how often one of its streams had to
     continue elsewhere, or could not be opened. ``last_failure``: the reason, or that others were faster; ``""`` if there is no reason.
@@ -87,7 +89,8 @@ class WorkerReport(TypedDict):
 
 
 class Report(TypedDict):
-    """The result of :meth:`Loader.report`. It counts from the start of the loader, or from its last ``load_state_dict``.
+    """Represents the result of :meth:`Loader.report`. It counts from the start of the loader, or from its last
+    ``load_state_dict``.
 
         report = loader.report()
         print(report["bottleneck"], report["waited"] / report["seconds"])
@@ -166,7 +169,7 @@ def flat(report: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, floa
 
 
 class Table(dict[str, Any]):
-    """A report, which prints as a table."""
+    """Represents a report, which prints as a table."""
 
     def __str__(self) -> str:
         seconds, waited = self["seconds"], self["waited"]

@@ -33,7 +33,7 @@ Range = tuple[int, int, _tensors.Bytes]  # number of the shard, offset, memory
 
 
 class Found(Protocol):
-    """A checkpoint to read."""
+    """Represents a checkpoint to read."""
 
     @property
     def shards(self) -> list[tuple[str, int]]: ...
@@ -222,7 +222,7 @@ class Restore:
 
 
 class Target:
-    """The memory of a region of a tensor: a tensor or array, and its place in the whole tensor."""
+    """Represents the memory of a region of a tensor: a tensor or array, and its place in the whole tensor."""
 
     def __init__(self, value: Any, box: Box) -> None:
         self.value = value

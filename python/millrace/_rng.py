@@ -1,4 +1,4 @@
-"""The states of random number generators, for checkpoints."""
+"""This module has the states of random number generators, for checkpoints."""
 
 from __future__ import annotations
 

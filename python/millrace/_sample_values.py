@@ -1,4 +1,4 @@
-"""The values of fields as Python objects."""
+"""This module has the values of fields as Python objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ._foreign_json import parse_json
 
 _NPY_MAGIC = b"\x93NUMPY"
 
-# The entry of a sample that holds its key, as in batches; and the entry of a field that has this name in the data.
+# This is the entry of a sample that holds its key, as in batches; and the entry of a field that has this name in the
+# data.
 KEY, FIELD_OF_THAT_NAME = "key", "key_field"
 FORMER_KEY = "__key__"
 RENAMED = "the key of a sample is its entry 'key', as in batches"

@@ -98,7 +98,8 @@ class ShardWriter:
 
     @property
     def state(self) -> Any:
-        """The last state that :meth:`advance` got for samples that are stored, to continue from there; None at the beginning."""
+        """Returns the last state that :meth:`advance` got for samples that are stored, to continue from there; None at
+        the beginning."""
         return self._state
 
     @property

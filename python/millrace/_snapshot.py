@@ -1,4 +1,4 @@
-"""The copy of a state that is saved while the training continues."""
+"""This module has the copy of a state that is saved while the training continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALIGN = 64
 
 
 class Pinning(Protocol):
-    """The part of device.CudaApi that a snapshot needs."""
+    """Represents the part of device.CudaApi that a snapshot needs."""
 
     def register(self, address: int, size: int) -> str: ...
     def unregister(self, address: int) -> None: ...

@@ -1,4 +1,5 @@
-"""Stacks rows into one array, in memory that is used again. Fresh pages for each batch would cost more than the copy."""
+"""Stacks rows into one array, in memory that is used again. Fresh pages for each batch would cost more than
+the copy."""
 
 from __future__ import annotations
 

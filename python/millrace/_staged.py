@@ -1,4 +1,4 @@
-"""The choice of a Loader: to begin with some of the shards, or when all of them are indexed."""
+"""This module has the choice of a Loader: to begin with some of the shards, or when all of them are indexed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Start = Union[Literal["staged", "indexed"], None]
 
 
 def option_for_whole(data: Any, tokens: Any, workers: Any) -> str | None:
-    """The option that needs the whole index. None: there is none."""
+    """Returns the option that needs the whole index. None: there is none."""
     if isinstance(data, Mix):
         return "a Mix"
     options = {"tokens": tokens is not None, "workers": workers is not None}
@@ -36,7 +36,7 @@ _OF_SHARDS: dict[str, Any] = {"endpoint": "", "profile": "", "region": "", "clas
 
 
 def staged_data(data: Any, start: Start, whole: str | None) -> _core.StagedDataset | None:
-    """The shards of a Loader whose first epoch is staged. None: it begins when all are indexed.
+    """Returns the shards of a Loader whose first epoch is staged. None: it begins when all are indexed.
 
     ``whole``: the option that needs the whole index. An index that exists makes no difference.
     """

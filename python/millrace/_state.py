@@ -38,7 +38,8 @@ _SPLIT_BYTES = 4 << 20  # tensors below this are not split between ranks
 
 @dataclasses.dataclass
 class Tensor:
-    """A tensor of a state: its object in the JSON, which gets its chunks at the end, and the part that this rank has."""
+    """Represents a tensor of a state: its object in the JSON, which gets its chunks at the end, and the part that this
+    rank has."""
 
     group: str  # the item at the top of the state, as a part of a name of a file
     name: str
@@ -73,7 +74,8 @@ class Tensor:
 
 
 class Encoded:
-    """A state as JSON and tensors. The tensors belong to the caller, and must not change until their files are written."""
+    """Represents a state as JSON and tensors. The tensors belong to the caller, and must not change until their files
+    are written."""
 
     def __init__(self, state: Any, *, allow_pickle: bool, group: str | None = None) -> None:
         """Encodes a state. ``group`` begins the names of all files, for a state of one rank alone."""

@@ -1,4 +1,5 @@
-"""Batches on their way through Python: transformed in threads, sent to a device, in order, a few ahead of the program."""
+"""Moves batches on their way through Python: transformed in threads, sent to a device, in order, a few ahead of the
+program."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is don
 
 
 class _Entry:
-    """A batch on its way. The program has received all entries up to one of them, which is all that there is to a position."""
+    """Represents a batch on its way. The program has received all entries up to one of them, which is all that there is
+    to a position."""
 
     __slots__ = (
         "batch",
@@ -147,16 +149,16 @@ class Stream:
     # ---- The program
 
     def batches(self) -> Batches:
-        """The rest of one epoch."""
+        """Returns the rest of one epoch."""
         return Batches(self)
 
     @property
     def received(self) -> int:
-        """Batches since :meth:`begin`."""
+        """Returns batches since :meth:`begin`."""
         return self._received.number
 
     def call_hook(self) -> None:
-        """After the batch that was received last, once."""
+        """Runs after the batch that was received last, once."""
         if self._hook_is_due and self._on_batch is not None:
             self._hook_is_due = False
             self._on_batch()
@@ -167,7 +169,7 @@ class Stream:
         return self._received.epoch
 
     def rows_of_last(self) -> int:
-        """Rows of the batch that was received last, before functions made something of it."""
+        """Returns rows of the batch that was received last, before functions made something of it."""
         return self._received.size
 
     def report(self, counts: _core.Counts | None = None) -> dict[str, Any]:
@@ -267,7 +269,7 @@ class Stream:
             self._native.close()
 
     def receive(self, epoch: int) -> tuple[bool, Any]:
-        """True and the next batch, or False if that epoch has no more."""
+        """Returns True and the next batch, or False if that epoch has no more."""
         self._check_process()
         previous: _Entry | None = None
         try:
@@ -342,7 +344,7 @@ class Stream:
             _ = self._native.epoch  # says what is wrong
 
     def _begin(self) -> None:
-        """At the position of the native loader, which nobody uses meanwhile."""
+        """Starts at the position of the native loader, which nobody uses meanwhile."""
         _drain(self._tasks)
         if self._stopping:  # what tells the threads was perhaps among them
             for _ in range(self._workers):
@@ -390,7 +392,7 @@ class Stream:
                     self._take()
 
     def _take(self) -> None:
-        """The native loader's next batch, if it comes within a moment."""
+        """Takes the native loader's next batch, if it comes within a moment."""
         is_fresh = self._batches is None
         if self._batches is None:
             self._batches = self._native.batches(None, self._hand_over.native_floats(as_tensors=False))
@@ -554,7 +556,7 @@ def _drain(queue: SimpleQueue[Any]) -> None:
 
 
 class Batches:
-    """The rest of one epoch, for a `for` loop."""
+    """Represents the rest of one epoch, for a `for` loop."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The choice of the samples of a subset: by keys, by values of fields, and by exact parts."""
+"""This module has the choice of the samples of a subset: by keys, by values of fields, and by exact parts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def torch_if_imported() -> Any:
 
 @dataclasses.dataclass
 class Stored:
-    """A tensor that is written into a file."""
+    """Represents a tensor that is written into a file."""
 
     name: str
     type: str
@@ -107,7 +107,7 @@ def torch_bytes(tensor: Any) -> Bytes:
 
 
 class Deferred:
-    """The bytes, in C order, of a tensor that is copied later.
+    """Represents the bytes, in C order, of a tensor that is copied later.
 
     Such a tensor is on a device, or is not contiguous, or is made only when it is needed. One thread at a time copies the bytes, a part at a
     time and in order, so that there is no copy of the whole tensor. Only a tensor that is not contiguous is copied whole, and only while it

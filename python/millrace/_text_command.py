@@ -14,7 +14,7 @@ from ._text_corpus import pack_text
 
 
 class _Progress:
-    """Progress on a terminal, or for the program that reads MILLRACE_REPORT_FD."""
+    """Represents progress on a terminal, or for the program that reads MILLRACE_REPORT_FD."""
 
     def __init__(self) -> None:
         self._told_at = 0.0

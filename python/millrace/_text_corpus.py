@@ -75,7 +75,7 @@ def pack_text(
 
 
 class Corpus:
-    """Texts, and the options by which they become tokens. ``id`` identifies the texts and the options."""
+    """Represents texts, and the options by which they become tokens. ``id`` identifies the texts and the options."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ def _told(summary: dict[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """The progress within a file."""
+    """Represents the progress within a file."""
 
     progress: Progress | None
     before: int
@@ -174,7 +174,7 @@ class _Step:
 
 
 class _Words:
-    """A tokenizer, and the tokens before and behind each document."""
+    """Represents a tokenizer, and the tokens before and behind each document."""
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], size: int, about: dict[str, Any]) -> None:
         self._encode = encode
@@ -376,7 +376,8 @@ def _decompressed(file: _File, raw: IO[bytes]) -> Any:
 
 
 class _Raw(io.RawIOBase):
-    """A decompressed stream, which ends with an error when there is no more room. Arrow's own streams have no lines."""
+    """Represents a decompressed stream, which ends with an error when there is no more room. Arrow's own streams have
+    no lines."""
 
     def __init__(self, stream: Any, room: _Room) -> None:
         self._stream = stream

@@ -24,7 +24,7 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 class TokenFile:
-    """One pair of files. They appear with :meth:`commit`, first the ``.bin`` and then the ``.idx``."""
+    """Represents one pair of files. They appear with :meth:`commit`, first the ``.bin`` and then the ``.idx``."""
 
     def __init__(self, stem: str, dtype: np.dtype[Any]) -> None:
         self._stem, self._dtype = stem, dtype

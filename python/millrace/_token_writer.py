@@ -1,4 +1,4 @@
-"""The writer of token files, from which a Loader makes rows."""
+"""This module has the writer of token files, from which a Loader makes rows."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class TokenWriter:
 
 
 class Place:
-    """A place for token files. A mark keeps readers away until the place is complete."""
+    """Represents a place for token files. A mark keeps readers away until the place is complete."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri

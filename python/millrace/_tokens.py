@@ -13,7 +13,7 @@ _STORED = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int
 
 
 class Shape(NamedTuple):
-    """The shape and the type of an array of a batch, which :meth:`Loader.shapes` returns.
+    """Represents the shape and the type of an array of a batch, which :meth:`Loader.shapes` returns.
 
         for shapes in loader.shapes():
             print(shapes["image"].shape, shapes["image"].dtype)
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 
 
 class Rows(TypedDict):
-    """The rows of one length that were made from the documents: an entry of :attr:`Loader.rows`.
+    """Represents the rows of one length that were made from the documents: an entry of :attr:`Loader.rows`.
 
         for rows in loader.rows:
             print(rows["length"], rows["rows"], rows["fill"])

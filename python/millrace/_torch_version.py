@@ -1,4 +1,4 @@
-"""Versions of torch that load files safely. Imports torch."""
+"""Checks for versions of torch that load files safely. Imports torch."""
 
 from __future__ import annotations
 

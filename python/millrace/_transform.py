@@ -132,7 +132,7 @@ def to_tensor(value: Any) -> Any:
 
 
 class Work:
-    """The work on the batches of a loader. Several threads call it."""
+    """Represents the work on the batches of a loader. Several threads call it."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Work:
 
     @property
     def by_row(self) -> bool:
-        """True if several threads work on single rows."""
+        """Returns true if several threads work on single rows."""
         return self.transform is not None or self._join is not None
 
     def row(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> Any:

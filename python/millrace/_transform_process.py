@@ -27,7 +27,7 @@ TASK, FORGET, READY, UNREADABLE, DONE, DONE_AND_KEPT = range(6)
 
 
 def serve(connection: socket.socket, transform: SampleTransform | bytes, parent: int) -> None:
-    """The main function. ``transform`` is pickled, except in a process that was forked."""
+    """Is the main function. ``transform`` is pickled, except in a process that was forked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C, and ends this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()

@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (Error, ImportError, OSError) as error:
         print(f"millrace checkpoint: {error}", file=sys.stderr)
         return 1
-    said = {"step": step, "bytes": size, "file": options.file}
+    said = {"schema": "millrace.checkpoint.export/1", "step": step, "bytes": size, "file": options.file}
     print(
         json.dumps(said) if options.json else f"step {step} is exported: {size / (1 << 20):.1f} MiB to {options.file}"
     )

@@ -248,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     size = sum(bytes_ for _, bytes_ in found.shards)
     uri = f"{ckpt.uri}{options.step:012}/{found.attempt}/"
-    said = {"step": options.step, "bytes": size, "uri": uri}
+    said = {"schema": "millrace.checkpoint.cp/1", "step": options.step, "bytes": size, "uri": uri}
     print(json.dumps(said) if options.json else f"step {options.step} is copied: {size / (1 << 20):.1f} MiB to {uri}")
     return 0
 

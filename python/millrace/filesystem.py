@@ -58,7 +58,7 @@ def _joined(path: str, name: str) -> str:
 
 
 class FileSystem(AsyncFileSystem):  # type: ignore[misc]
-    """Buckets and their objects as fsspec's files and folders.
+    """Shows buckets and their objects as fsspec's files and folders.
 
         files = millrace.filesystem.FileSystem()
         print(files.ls("bucket/train"))
@@ -98,7 +98,7 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     @property
     def loop(self) -> Any:
-        """The event loop of fsspec, in which programs that are not asynchronous run coroutines."""
+        """Returns the event loop of fsspec, in which programs that are not asynchronous run coroutines."""
         return None if self.asynchronous else get_loop()
 
     # ---- Names

@@ -96,7 +96,8 @@ def to_datasets(
 
 
 class _Examples:
-    """The samples at some positions of an order. It is pickled for workers, which open the data set again."""
+    """Represents the samples at some positions of an order. It is pickled for workers, which open the data set
+    again."""
 
     def __init__(self, dataset: Dataset, shuffle: str, seed: int, epoch: int) -> None:
         self._dataset = dataset

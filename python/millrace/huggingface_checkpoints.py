@@ -1,4 +1,5 @@
-"""The checkpoints of Hugging Face's Trainer, stored on S3 or in a shared folder like those of :class:`millrace.Checkpoints`."""
+"""This module has the checkpoints of Hugging Face's Trainer, stored on S3 or in a shared folder like those of
+:class:`millrace.Checkpoints`."""
 
 from __future__ import annotations
 

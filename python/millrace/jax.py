@@ -1,4 +1,5 @@
-"""Batches as arrays of JAX. ``millrace.Loader`` delivers them with ``device="jax"``, or with a device or sharding of JAX.
+"""Provides batches as arrays of JAX. ``millrace.Loader`` delivers them with ``device="jax"``, or with a device or
+sharding of JAX.
 
     # On the first device of this process:
     loader = millrace.Loader(uri, device="jax")
@@ -33,7 +34,7 @@ def _finished(image: Any, constants: tuple[Any, Any] | None, kind: str) -> Any:
 
 
 class JaxDevice(Device):
-    """A device, or the devices of a sharding.
+    """Represents a device, or the devices of a sharding.
 
     The program's thread starts the computation that normalizes images. So all processes of a job give their devices the same work in the
     same order.

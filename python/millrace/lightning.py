@@ -1,4 +1,4 @@
-"""For PyTorch Lightning: a data module whose data loaders are Millrace Loaders.
+"""Provides PyTorch Lightning with a data module whose data loaders are Millrace Loaders.
 
     import lightning, millrace.lightning
 
@@ -56,7 +56,7 @@ _OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad
 
 
 class DataModule(_Base):
-    """A ``LightningDataModule`` whose data loaders are those of Millrace.
+    """Represents a ``LightningDataModule`` whose data loaders are those of Millrace.
 
         data = millrace.lightning.DataModule(train="s3://bucket/train", val="s3://bucket/val", batch_size=64)
         lightning.Trainer(max_epochs=90).fit(model, datamodule=data)
@@ -215,7 +215,8 @@ def _not_augmented(name: str, field: Any) -> Any:
 
 
 class Evaluation:
-    """The batches of a Loader. Each iteration begins with the first batch, also after an iteration that was left early.
+    """Represents the batches of a Loader. Each iteration begins with the first batch, also after an iteration that was
+    left early.
 
     Rows of padding are left out. ``share`` is the number of rows that this rank gets of an epoch; None means all rows that are not padding.
     With ``repeats``, rows that repeat a sample are included, so that all ranks have equally many.

@@ -1,4 +1,5 @@
-"""Lightning's checkpoints, stored like those of :class:`millrace.Checkpoints`: complete, verified, and without pickles."""
+"""Saves Lightning's checkpoints, stored like those of :class:`millrace.Checkpoints`: complete, verified, and without
+pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For Ray: workers of the data service as actors, one in each bundle of a placement group. Ray chooses the nodes.
+"""Runs workers of the data service as actors, one in each bundle of a placement group. Ray chooses the nodes.
 
     pool = millrace.ray.Workers(4, cpus=16, allow=["s3://bucket/train"])
     # Addresses and secret of the workers, which can be pickled:
@@ -65,7 +65,7 @@ class Access:
 
 
 class Workers:
-    """A pool of workers. It ends with :meth:`close`, at the end of ``with``, or with the program.
+    """Represents a pool of workers. It ends with :meth:`close`, at the end of ``with``, or with the program.
 
         with millrace.ray.Workers(4, cpus=16, allow=["s3://bucket/train"]) as pool:
             access = pool.access()

@@ -1,4 +1,4 @@
-"""For TensorFlow and Keras: a Loader as a ``tf.data.Dataset``, and a Keras callback that stores its position.
+"""Provides TensorFlow and Keras with a Loader as a ``tf.data.Dataset``, and a Keras callback that stores its position.
 
     import keras, millrace.tf
 

@@ -315,7 +315,7 @@ class IterableDataset(_IterableBase):
         self._shuffle: Any = shuffle if isinstance(shuffle, Shuffle) else _arguments.shuffle(shuffle)
         self._seed = _arguments.integer("seed", seed)
         self._rank, self._world = rank_and_world(rank, world)
-        # Shared with forked and spawned workers, also persistent ones.
+        # This is shared with forked and spawned workers, also persistent ones.
         self._epoch = _shared(torch.zeros(1, dtype=torch.int64))
 
     @classmethod
@@ -347,7 +347,8 @@ class IterableDataset(_IterableBase):
 
 
 class _Iteration:
-    """The part of an epoch that one worker of one rank takes. Its state is the number of samples that it has delivered."""
+    """Represents the part of an epoch that one worker of one rank takes. Its state is the number of samples that it has
+    delivered."""
 
     def __init__(self, dataset: IterableDataset) -> None:
         self._dataset = dataset

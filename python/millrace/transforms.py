@@ -38,7 +38,7 @@ Entry = tuple[str, float, list[float]]
 
 
 class Transform:
-    """The base class of the entries of ``transforms``."""
+    """Represents the base class of the entries of ``transforms``."""
 
     def _entry(self) -> Entry:
         raise NotImplementedError(type(self).__name__)
@@ -236,7 +236,7 @@ class RandAugment(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class TrivialAugmentWide(Transform):
-    """TrivialAugment Wide: one random operation out of 14, with a random magnitude.
+    """Applies TrivialAugment Wide: one random operation out of 14, with a random magnitude.
 
         image = millrace.Image(transforms=[RandomResizedCrop(224), TrivialAugmentWide()])
 
@@ -325,7 +325,7 @@ class RandomApply(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """The result of a list of transforms: the options of an image that they determine."""
+    """Represents the result of a list of transforms: the options of an image that they determine."""
 
     size: tuple[int, int]
     interpolation: str

@@ -1,4 +1,5 @@
-"""A worker of the data service that also runs the functions of Python that Loaders name by ``transform="module:function"``.
+"""This module has a worker of the data service that also runs the functions of Python that Loaders name by
+``transform="module:function"``.
 
     python -m millrace.worker --listen 0.0.0.0:7070 --token-file token --allow s3://bucket/train --allow-functions mytransforms
 
@@ -35,7 +36,8 @@ _Function = Any  # what _core.Worker tells of a function: see _core.pyi
 
 
 class Worker:
-    """A worker within this process, until :meth:`close`. Threads and memory are those of :func:`millrace.configure`.
+    """Represents a worker within this process, until :meth:`close`. Threads and memory are those of
+    :func:`millrace.configure`.
 
         worker = millrace.worker.Worker("127.0.0.1:0", functions=["mytransforms"])
         print(worker.address)
@@ -85,7 +87,7 @@ class Worker:
 
     @property
     def address(self) -> str:
-        """The address of the worker, ``HOST:PORT``."""
+        """Returns the address of the worker, ``HOST:PORT``."""
         return self._native.address
 
     def close(self) -> None:
@@ -102,7 +104,7 @@ class Worker:
 
 
 class _Functions:
-    """The functions that trainers name. The worker's threads call it."""
+    """Represents the functions that trainers name. The worker's threads call it."""
 
     has_process = False  # True if this process does nothing else
 

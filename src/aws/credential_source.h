@@ -37,7 +37,7 @@ struct CallAction {
 using CredentialAction =
     std::variant<ReadFileAction, WriteFileAction, RunProcessAction, CallAction, ExpiringCredentials, absl::Status>;
 
-/// The result of an action.
+/// Represents the result of an action.
 struct CredentialInput {
   absl::Status status;  // of reading, writing, running or calling; OK when any HTTP answer came
   int http_status = 0;

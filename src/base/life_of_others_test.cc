@@ -147,7 +147,7 @@ TEST_F(LifeOfOthersTest, ShowDoesNotWaitForTheFile) {
   released = true;
 }
 
-// As if the mount ran beside a container: the path stands for another file here.
+// The test works as if the mount ran beside a container: the path stands for another file here.
 TEST_F(LifeOfOthersTest, ThePathIsThatOfTheProcess) {
   if (!Start(true)) GTEST_SKIP() << "mount namespaces need root";
   LifeOfOthers life([](dev_t) { return false; });

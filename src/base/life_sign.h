@@ -25,7 +25,8 @@ void SetHeartbeatFile(const std::string& path);
 /// keep in touch (16 KiB within ten seconds): those do not show that a program works.
 void MovedBytes(uint64_t bytes);
 
-/// When the last sign was given by this process, by one that it was forked from, or by one that was forked from these.
+/// Returns when the last sign was given by this process, by one that it was forked from, or by one that was forked from
+/// these.
 std::optional<std::chrono::steady_clock::time_point> LastLife();
 
 }  // namespace millrace

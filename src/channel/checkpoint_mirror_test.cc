@@ -35,7 +35,7 @@ class CheckpointMirrorTest : public ::testing::Test {
     std::ofstream(aside_ / "written") << text;
     std::filesystem::rename(aside_ / "written", temp_ / name);
   }
-  /// The objects at the place, by name.
+  /// Returns the objects at the place, by name.
   std::map<std::string, std::string> There() {
     std::map<std::string, std::string> there;
     const absl::StatusOr<std::vector<ObjectInfo>> objects = ListAll(*place_.store, place_.prefix);

@@ -55,7 +55,7 @@ std::string OriginText(const Channel& channel, const ChannelItems* items) {
   return fmt::format("{} {}{}", channel.uri, items->root, items->prefix);
 }
 
-/// The objects that a channel's URI names.
+/// Represents the objects that a channel's URI names.
 struct ChannelSource {
   Location from;                      // a folder; or the store of `items`
   std::optional<ChannelItems> items;  // if they are not all objects of a folder

@@ -32,8 +32,8 @@ struct JobRequest {
 /// Reads such a request in JSON. `file_systems` are the folders on which this machine has EFS and FSx file systems, by
 /// their IDs.
 ///
-/// InvalidArgument for text that is not JSON, for values that SageMaker refuses, and for a file system that is not
-/// among those given. Members that SageMaker does not know are InvalidArgument, too: the message names all of them.
+/// Returns InvalidArgument for text that is not JSON, for values that SageMaker refuses, and for a file system that is
+/// not among those given. Members that SageMaker does not know are InvalidArgument, too: the message names all of them.
 /// Unimplemented for sources of data that cannot be had elsewhere.
 absl::StatusOr<JobRequest> ParseJobRequest(std::string_view text,
                                            const std::map<std::string, std::string>& file_systems);

@@ -103,7 +103,7 @@ class PythonJsonReader {
     return TakeNext('}') ? std::optional(std::move(object)) : std::nullopt;
   }
 
-  /// The number of digits from this one on.
+  /// Returns the number of digits from this one on.
   size_t Digits(size_t from) const {
     return std::min(text_.find_first_not_of("0123456789", from), text_.size()) - std::min(from, text_.size());
   }
@@ -159,7 +159,7 @@ std::string Encoded(uint32_t point) {
   return text;
 }
 
-/// The characters of UTF-8 text, each as its bytes.
+/// Returns the characters of UTF-8 text, each as its bytes.
 std::vector<std::string_view> Characters(std::string_view text) {
   std::vector<std::string_view> characters;
   while (!text.empty()) {

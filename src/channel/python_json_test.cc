@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// Compared with Python itself, by way of SageMaker's toolkit, in tests/cli/test_hyperparameter_args.py.
+// The writer is compared with Python itself, by way of SageMaker's toolkit, in tests/cli/test_hyperparameter_args.py.
 
 std::string Dumped(std::string_view text) {
   const std::optional<PythonJson> value = ParsePythonJson(text);

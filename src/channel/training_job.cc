@@ -68,7 +68,7 @@ Json ResourceConfig(const TrainingJob& job) {
           {"network_interface_name", kNetworkInterface}};
 }
 
-/// The settings of a job that the toolkit knows, by its names, which become SM_NAME.
+/// Returns the settings of a job that the toolkit knows, by its names, which become SM_NAME.
 Json Environment(const TrainingJob& job) {
   Json channels = Json::object();
   for (const Channel& channel : job.channels) channels[channel.name] = job.ChannelFolder(channel);

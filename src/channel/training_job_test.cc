@@ -34,7 +34,7 @@ TEST(TrainingJob, ItsFilesAreWhatProgramsRead) {
   const Json resources = Json::parse(files["input/config/resourceconfig.json"]);
   EXPECT_EQ(resources["current_host"], "algo-2");
   EXPECT_EQ(resources["hosts"], Json({"algo-1", "algo-2"}));
-  // Strings, whatever they look like.
+  // Values are strings, whatever they look like.
   EXPECT_EQ(Json::parse(files["input/config/hyperparameters.json"])["lr"], "0.1");
 }
 

@@ -158,7 +158,7 @@ std::vector<std::string> AtSpaces(std::string_view text) {
   }
 }
 
-/// The commands of a text of a shell, roughly: what stands between ';', '&' and '|'.
+/// Returns the commands of a text of a shell, roughly: what stands between ';', '&' and '|'.
 std::vector<std::string> Commands(std::string_view text) {
   std::vector<std::string> commands(1);
   for (size_t i = 0; i < text.size(); ++i) {

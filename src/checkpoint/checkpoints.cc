@@ -84,7 +84,8 @@ absl::Status WriteOnce(ObjectStore& store, const std::string& key, const std::st
   return there.ok() && *there == text ? absl::OkStatus() : put;
 }
 
-// The objects of a page, by few requests if the store has one for many. Not all stores of the S3 protocol have it.
+// Removes the objects of a page, by few requests if the store has one for many. Not all stores of the S3 protocol have
+// it.
 absl::Status DeletePage(ObjectStore& store, const ListPage& page) {
   constexpr size_t kMaxKeys = 1000;  // of a request
   for (size_t begin = 0; begin < page.objects.size(); begin += kMaxKeys) {

@@ -133,7 +133,7 @@ class SpoiledStore final : public ForwardingStore {
   std::pair<std::string, std::string> delayed_;  // key and text
 };
 
-/// A place for checkpoints, of one of several kinds, behind a SpoiledStore.
+/// Provides a place for checkpoints, of one of several kinds, behind a SpoiledStore.
 class CheckpointsTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -164,7 +164,7 @@ class CheckpointsTest : public ::testing::TestWithParam<const char*> {
         .status();
   }
 
-  // The steps that are committed, all of them whole, with what was saved.
+  // Returns the steps that are committed, all of them whole, with what was saved.
   std::vector<uint64_t> Steps() {
     Checkpoints reader = Open();
     const auto catalog = reader.ReadCatalog();
@@ -186,7 +186,7 @@ class CheckpointsTest : public ::testing::TestWithParam<const char*> {
     return steps;
   }
 
-  // All objects but LATEST.
+  // Returns all objects but LATEST.
   size_t Objects() {
     size_t objects = 0;
     const auto all = ListAll(store(), "");
@@ -435,7 +435,7 @@ TEST_P(CheckpointsTest, RetainingDisturbsNoTraining) {
   EXPECT_EQ(Objects(), 6u);
   ASSERT_TRUE(Save(training, 30).ok());
   EXPECT_THAT(Steps(), ElementsAre(20, 25, 30));
-  // In the midst of a save, at any of its calls.
+  // The kill comes in the midst of a save, at any of its calls.
   for (int call = 1; call < 12; ++call) {
     store().Before(call, [&] { ASSERT_TRUE(gc.Retain({.keep = 1}, {}).ok()); });
     ASSERT_TRUE(Save(training, 40 + call).ok()) << call;
@@ -598,8 +598,8 @@ TEST(CheckpointsWeak, ACopyOfAFailedSaveDoesNotCount) {
   }
 }
 
-// Whatever the writer of an earlier epoch was about to write when it fell asleep. If it had written its copy of LATEST,
-// it had committed, and the claim has seen that.
+// This holds for whatever the writer of an earlier epoch was about to write when it fell asleep. If it had written its
+// copy of LATEST, it had committed, and the claim has seen that.
 TEST(CheckpointsWeak, AZombieCommitsNothingAfterAClaim) {
   int refused = 0;
   for (int put = 1; put <= 6; ++put) {

@@ -48,7 +48,7 @@ absl::Status Lost() {
   return absl::FailedPreconditionError("another version");
 }
 
-// Up to the step where LATEST is replaced.
+// Runs the protocol up to the step where LATEST is replaced.
 SaveProtocol AtCommit(uint64_t keep = 0) {
   SaveProtocol save = NewSave(keep);
   save.OnLatest(Own());
@@ -144,7 +144,8 @@ TEST(SaveProtocol, ManifestFails) {
   EXPECT_THAT(Attempts(save.to_remove()), ElementsAre(kAttempt));
 }
 
-// A successor sweeps what older epochs are writing, so that the uploads fail as if someone had removed the folder.
+// A successor sweeps what older epochs are writing, so that the uploads fail as if someone had removed the
+// folder.
 TEST(SaveProtocol, ASweptUploadIsRefusedAsAClaimIs) {
   const absl::Status gone = absl::NotFoundError("the folder is gone");
   for (const bool at_manifest : {false, true}) {

@@ -115,7 +115,7 @@ TEST(ShardIo, RoundTripInAFolder) {
   RoundTrip(store);
 }
 
-// Ranges of any kind, some of them overlapping or empty, against the bytes that were written.
+// Compares ranges of any kind, some of them overlapping or empty, against the bytes that were written.
 TEST(ShardIo, RangesAreThoseOfTheShards) {
   MemoryStore store("shards");
   const std::vector<std::string> texts = {Noise(9 << 20, 1), Noise(100, 2), Noise((64 << 10) * 3, 3)};

@@ -62,7 +62,7 @@ uint32_t AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
   return crc;
 }
 
-/// The source of the bytes of a shard, from its beginning to its end.
+/// Represents the source of the bytes of a shard, from its beginning to its end.
 class ShardSource {
  public:
   virtual ~ShardSource() = default;
@@ -279,7 +279,7 @@ absl::Status ShardWrites::OnPiece(Shard& shard, const absl::Status& written) {
   return absl::OkStatus();
 }
 
-/// The bytes of a shard that lies in a store.
+/// Represents the bytes of a shard that lies in a store.
 class StoredShardSource final : public ShardSource {
  public:
   StoredShardSource(ObjectStore& store, MemoryBudget& memory, const std::string& folder, const CheckpointShard& shard,

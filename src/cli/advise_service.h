@@ -9,7 +9,7 @@
 #include "diagnose/advise.h"
 #include "diagnose/service_advice.h"
 
-/// `millrace advise --service`: whether CPU machines beside the training machine pay.
+/// Implements `millrace advise --service`: whether CPU machines beside the training machine pay.
 
 namespace millrace::cli {
 
@@ -37,7 +37,7 @@ absl::StatusOr<ServiceQuestion> TakeServiceQuestion(const ServiceAdviceFlags& fl
 /// Fills in what was measured and not given.
 void TakeMeasured(const Advice& advice, const ServiceAdviceFlags& flags, ServiceQuestion* question);
 
-/// The result: as text for people, with the arithmetic, and as one JSON object in one line.
+/// Returns the result: as text for people, with the arithmetic, and as one JSON object in one line.
 std::string ServiceAdviceText(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices);
 std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices);
 

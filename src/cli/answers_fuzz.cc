@@ -137,7 +137,7 @@ const std::vector<Case>& Cases() {
   return cases;
 }
 
-/// Nothing but the target, and in it no file that is half written.
+/// The folder holds nothing but the target, and in it no file that is half written.
 void CheckFiles(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
@@ -154,7 +154,7 @@ fs::path WorkFolder() {
   return name;
 }
 
-/// Made once, and removed when the process ends in good order.
+/// The world is made once, and removed when the process ends in good order.
 struct World {
   World() {
     fs::create_directory(folder / "deep");

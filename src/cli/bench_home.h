@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/// Resources of this machine that a benchmark of synthetic data needs. They are removed when it ends.
+/// Provides resources of this machine that a benchmark of synthetic data needs. They are removed when it ends.
 
 namespace millrace::cli {
 

@@ -24,7 +24,7 @@ JsonObject TallyJson(const RequestCounts& tally) {
           {"bytes_read", tally.bytes_read}};
 }
 
-/// An array of `to_json` of each.
+/// Returns an array of `to_json` of each.
 template <typename Items, typename ToJson>
 JsonArray Each(const Items& items, const ToJson& to_json) {
   JsonArray json;

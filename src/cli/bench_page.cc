@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-// The files of python/millrace/bench, by CMakeLists.txt. Both end with a null.
+// These are the files of python/millrace/bench, by CMakeLists.txt. Both end with a null.
 extern const char* const kPageNames[];
 extern const char* const kPageTexts[];
 
@@ -31,7 +31,7 @@ sys.path.insert(0, sys.argv.pop(1))
 runpy.run_module("bench", run_name="__main__")
 )";
 
-/// The Python of MILLRACE_PYTHON, and the one of PATH. Others come with this program: beside it, or of the
+/// Returns the Python of MILLRACE_PYTHON, and the one of PATH. Others come with this program: beside it, or of the
 /// environment whose package holds it (PREFIX/lib/python3.11/site-packages/millrace/bin).
 std::vector<std::string> KnownPythons() {
   std::error_code error;

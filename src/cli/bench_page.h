@@ -5,11 +5,11 @@
 
 #include "base/status.h"
 
-/// The page of `millrace bench`, which a program in Python draws (python/millrace/bench, a part of this program).
+/// Makes the page of `millrace bench`, which a program in Python draws (python/millrace/bench, a part of this program).
 
 namespace millrace::cli {
 
-/// A Python that can draw the page. FailedPrecondition if there is none.
+/// Returns a Python that can draw the page. FailedPrecondition if there is none.
 absl::StatusOr<std::string> FindPagePython(const std::stop_token& stop);
 
 /// Draws the page of `figures`, which are BenchPageJson.

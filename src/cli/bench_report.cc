@@ -140,7 +140,7 @@ std::string RivalsText(const BenchReport& report) {
   return text;
 }
 
-/// The rivals of a scenario, each with the rate of Millrace that it stands beside.
+/// Represents the rivals of a scenario, each with the rate of Millrace that it stands beside.
 struct RivalOfCurve {
   std::string name;
   const RivalPoint* rival = nullptr;

@@ -12,7 +12,7 @@
 #include "diagnose/prices.h"
 #include "diagnose/rivals.h"
 
-/// The findings of `millrace bench`, and their text.
+/// Holds the findings of `millrace bench`, and their text.
 
 namespace millrace::cli {
 
@@ -44,7 +44,7 @@ struct BenchReport {
   std::vector<std::pair<uint64_t, Spread>> downloads;   // beside it: seconds to copy the data to files, by samples
   std::optional<ResumePoint> resume;                    // scenario resume
 
-  /// An epoch of the same data, twice.
+  /// Represents an epoch of the same data, twice.
   struct Storm {
     EpochCost calm;
     EpochCost rough;  // while the store has these faults
@@ -75,14 +75,15 @@ struct BenchReport {
   /// if they do not fit.
   std::string orders_note() const;
 
-  /// The fastest of all rates; null if none was measured.
+  /// Returns the fastest of all rates; null if none was measured.
   const BenchPoint* best() const;
-  /// The fastest of those over raw objects; null if there is none.
+  /// Returns the fastest of those over raw objects; null if there is none.
   const BenchPoint* best_of_objects() const;
   PipelineLimit limit() const;  // of the fastest
 };
 
-/// The rates that AWS's comparison of S3 clients published for one vCPU: 8,000 and 12,000 samples/s on 32 vCPUs.
+/// These are the rates that AWS's comparison of S3 clients published for one vCPU: 8,000 and 12,000 samples/s on 32
+/// vCPUs.
 inline constexpr double kPublishedRates[] = {250, 375};
 inline constexpr const char* kPublishedSource =
     "AWS's comparison of S3 clients (AWS Machine Learning Blog, 'Applying data loading best practices for ML training "
@@ -91,7 +92,7 @@ inline constexpr const char* kPublishedSource =
 
 /// "12.3", "1,234": three digits, or all before the point.
 std::string ShortNumber(double value);
-/// "Linux ...": for texts that say what belongs to what.
+/// Returns "Linux ...": for texts that say what belongs to what.
 std::string NameOf(const BenchPoint& point);                        // "2 threads"
 std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards);  // "64 MiB shards"
 std::string NameOf(const BenchReport::OrderPoint& order);           // "global, 2 threads"
@@ -105,14 +106,15 @@ std::string TextOf(const BenchReport::OrderRatio& ratio);
 
 /// Samples a second of a CPU that does nothing else; 0 if it is not known.
 double CpuRate(const BenchSummary& measured);
-/// The fastest of the other loaders, and the one that takes the least CPU, in a sentence; "" if none has figures.
+/// Returns the fastest of the other loaders, and the one that takes the least CPU, in a sentence; "" if none has
+/// figures.
 std::string BesideText(const BenchReport& report);
-/// "GPUs meanwhile: 8 x NVIDIA H100, busy 12 % of the time ...". There are some.
+/// Returns "GPUs meanwhile: 8 x NVIDIA H100, busy 12 % of the time ...". There are some.
 std::string GpuText(const BenchReport& report, const BenchSummary& measured);
 
 std::string BenchText(const BenchReport& report);
 std::string BenchJson(const BenchReport& report);
-/// The same, and below "page" what else the page shows (python/millrace/bench).
+/// Returns the same, and below "page" what else the page shows (python/millrace/bench).
 std::string BenchPageJson(const BenchReport& report);
 
 }  // namespace millrace::cli

@@ -12,7 +12,7 @@
 #include "diagnose/prices.h"
 #include "diagnose/rivals.h"
 
-/// The request that the command line of `millrace bench` makes.
+/// Makes the request that the command line of `millrace bench` makes.
 
 namespace millrace::cli {
 

@@ -10,11 +10,11 @@
 #include "cli/bench_request.h"
 #include "diagnose/temporary_folder.h"
 
-/// The scenarios of `millrace bench`, one after the other.
+/// Runs the scenarios of `millrace bench`, one after the other.
 
 namespace millrace::cli {
 
-/// The place of the data, for the length of a run.
+/// Represents the place of the data, for the length of a run.
 struct BenchPlace {
   std::unique_ptr<LocalServer> server;
   std::unique_ptr<LocalServer> stormy;  // for scenario g

@@ -27,10 +27,10 @@ void AddCacheTenant(const Command& command, const Option& cache, std::string* te
 /// A usage error for a name that is too long or is no printable text.
 absl::StatusOr<std::string> TakeCacheTenant(const std::string& tenant);
 
-/// Bytes of memory that the cache takes beside the loaders: 0 on a disk.
+/// Returns bytes of memory that the cache takes beside the loaders: 0 on a disk.
 uint64_t CacheMemoryOf(const std::optional<RangeCacheOptions>& cache);
 
-/// A usage error for `--cache memory`, with the reason, of a command whose cache is a folder.
+/// Returns a usage error for `--cache memory`, with the reason, of a command whose cache is a folder.
 absl::Status RefuseCacheInMemory(std::string_view place, std::string_view why);
 
 }  // namespace millrace::cli

@@ -26,7 +26,7 @@ struct CheckpointFlags {
   bool json = false;
 };
 
-// For people in their own time zone.
+// Returns the time for people in their own time zone.
 std::string SavedText(uint64_t saved_ms, bool utc) {
   const absl::Time saved = absl::FromUnixMillis(static_cast<int64_t>(saved_ms));
   return utc ? absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", saved, absl::UTCTimeZone())

@@ -9,13 +9,13 @@
 #include "checkpoint/checkpoints.h"
 #include "cli/command_line.h"
 
-/// The commands of `millrace checkpoint`.
+/// This file has the commands of `millrace checkpoint`.
 
 namespace millrace::cli {
 
 inline constexpr const char* kCheckpointsHelp = "Where millrace.Checkpoints saves: s3://bucket/prefix or a folder";
 
-/// The checkpoints at each URI of a command, in their order.
+/// Represents the checkpoints at each URI of a command, in their order.
 using OpenCheckpoints = std::vector<std::unique_ptr<Checkpoints>>;
 /// False: the exit status is 1, and the action has said why.
 using CheckpointAction = std::function<absl::StatusOr<bool>(const OpenCheckpoints&, const std::stop_token&)>;

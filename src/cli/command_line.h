@@ -22,7 +22,7 @@ class Option;
 
 namespace millrace::cli {
 
-/// An option or an argument of a command. A handle: copy it at will.
+/// Represents an option or an argument of a command. A handle: copy it at will.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -85,16 +85,16 @@ class Command {
   std::function<NamedValues()> AddInOrder(std::initializer_list<std::pair<const char*, const char*>> options,
                                           const std::string& called) const;
 
-  /// For the action of the command: all options that were given, one entry each value, in the order in which the
-  /// command has them.
+  /// Returns, for the action of the command, all options that were given, one entry each value, in the order in which
+  /// the command has them.
   std::vector<GivenOption> Given() const;
 
-  /// The text of --help for the command below this one that these words name; all of its own for no words. NotFound
-  /// says which word is no command, and which one may be meant.
+  /// Returns the text of --help for the command below this one that these words name; all of its own for no words.
+  /// NotFound says which word is no command, and which one may be meant.
   absl::StatusOr<std::string> Help(const std::vector<std::string>& words) const;
 
   const std::string& name() const;
-  /// The commands below it, and those below them.
+  /// Returns the commands below it, and those below them.
   std::vector<Command> Commands() const;
 
   /// --help shows the text below the options. Lines that begin with a space, such as examples, stay as they are; the

@@ -2,7 +2,8 @@
 
 #include "cli/command_line.h"
 
-/// The subcommands of `millrace`, one file each. An Add function adds its subcommand, and says what it does.
+/// This file has the subcommands of `millrace`, one file each. An Add function adds its subcommand, and says what it
+/// does.
 
 namespace millrace::cli {
 

@@ -32,14 +32,14 @@ void PrintError(fmt::format_string<Args...> format, Args&&... args) {
 /// says that standard output was closed, and returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
-/// The exit status of a command that has ended with this. An error is printed by Fail, which returns the status. A
-/// value that is a number is the exit status; false is 1, anything else 0.
+/// Returns the exit status of a command that has ended with this. An error is printed by Fail, which returns the
+/// status. A value that is a number is the exit status; false is 1, anything else 0.
 int ExitStatus(std::string_view command, const absl::Status& status);
 int ExitStatus(std::string_view command, const absl::StatusOr<bool>& succeeded);
 int ExitStatus(std::string_view command, const absl::StatusOr<int>& status);
 
-/// The same as Fail for a command of which `failed` steps failed; `failures` are the first of them, by URI. Prints each
-/// message once, and how many more there were.
+/// Does the same as Fail for a command of which `failed` steps failed; `failures` are the first of them, by URI. Prints
+/// each message once, and how many more there were.
 void FailEach(std::string_view command, const std::map<std::string, absl::Status>& failures, uint64_t failed);
 
 /// Reports a malformed URI, or a malformed URI of one object, as wrong usage.
@@ -58,8 +58,8 @@ absl::Status WriteStdout(std::string_view text);
 /// appears after two seconds or a hundredth of the work, since earlier figures mean nothing.
 std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, double seconds, bool bytes);
 
-/// One line of progress on stderr, redrawn in place, with rate and time left. It is silent unless stderr is a terminal,
-/// and if MILLRACE_PROGRESS is "off". Thread-safe.
+/// Represents one line of progress on stderr, redrawn in place, with rate and time left. It is silent unless stderr is
+/// a terminal, and if MILLRACE_PROGRESS is "off". Thread-safe.
 class ProgressLine {
  public:
   enum class Unit { kItems, kBytes };

@@ -69,7 +69,7 @@ struct DevstoreFlags {
 
 constexpr const char* kSecretVariable = "MILLRACE_DEVSTORE_SECRET_KEY";
 
-/// The first line of a file.
+/// Returns the first line of a file.
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   constexpr size_t kMaxSecret = 1024;
   absl::StatusOr<std::string> text = ReadFileText(path, kMaxSecret + 1);

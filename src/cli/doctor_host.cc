@@ -32,7 +32,7 @@ struct HostFlags {
   bool json = false;
 };
 
-// The rank that torchrun, MPI or Slurm gives; nullopt if this process is not one of several ranks.
+// Returns the rank that torchrun, MPI or Slurm gives; nullopt if this process is not one of several ranks.
 std::optional<int> LocalRank() {
   for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     if (const std::string value = EnvironmentValue(name); !value.empty()) return std::atoi(value.c_str());

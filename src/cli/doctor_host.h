@@ -10,10 +10,10 @@
 
 namespace millrace::cli {
 
-/// `millrace doctor host`, below `doctor`.
+/// Adds `millrace doctor host`, below `doctor`.
 void AddDoctorHost(Command doctor);
 
-/// The examination by `millrace doctor host` without other options. True: the machine is fit.
+/// Returns the examination by `millrace doctor host` without other options. True: the machine is fit.
 absl::StatusOr<bool> ExamineThisHost(bool json);
 
 /// "FAILED disk: ... Remedy: ...", with its end.

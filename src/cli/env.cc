@@ -32,12 +32,12 @@ struct EnvFlags {
   std::string python = DefaultPython();
 };
 
-/// A name and what is found under it, in the order of the report.
+/// Represents a name and what is found under it, in the order of the report.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kNone = "none";
 
-// The packages that Millrace meets in training programs.
+// These are the packages that Millrace meets in training programs.
 constexpr const char* kPackages = R"(
 import importlib.metadata, platform
 found = ["Python " + platform.python_version()]
@@ -59,7 +59,7 @@ std::string PythonPackages(const std::string& python, const std::stop_token& sto
   return end->output.substr(0, end->output.find('\n'));
 }
 
-// "Debian GNU/Linux 12 (bookworm)".
+// Returns "Debian GNU/Linux 12 (bookworm)".
 std::string SystemName() {
   constexpr std::string_view kBegin = "PRETTY_NAME=";
   std::ifstream file("/etc/os-release");

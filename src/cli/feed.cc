@@ -38,7 +38,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// The longest wait of an interrupt.
+// This is the longest wait of an interrupt.
 constexpr std::chrono::milliseconds kFeedSlice{50};
 
 struct FeedFlags {
@@ -286,7 +286,7 @@ absl::StatusOr<std::unique_ptr<StagedDataset>> OpenStaged(const FeedFlags& flags
   return StagedDataset::Open(runtime, stores, flags.source.uris.front(), open);
 }
 
-// A run whose loader is there.
+// Represents a run whose loader is there.
 struct Running {
   FeedResult result;
   const Source* source = nullptr;  // null: staged

@@ -138,7 +138,7 @@ JsonObject ToJson(const Source& source, const LoaderOptions& options, const Load
   return json;
 }
 
-/// The noun for the items that are ordered.
+/// Returns the noun for the items that are ordered.
 std::string_view Item(const LoaderExplanation& found) {
   return found.rows.empty() ? "sample" : "row";
 }

@@ -22,7 +22,7 @@ struct FeedResult {
 
 /// The result for machines: JSON in one line. `source`: null for a staged loader, whose source is not known as a whole.
 std::string FeedJson(const Source* source, const FeedResult& result, const RequestCounts& counters);
-/// The same for people. `memory` and `cache`: the options `--memory` and `--cache` as they were given.
+/// Returns the same for people. `memory` and `cache`: the options `--memory` and `--cache` as they were given.
 std::string FeedText(std::string_view memory, std::string_view cache, const Source* source, const FeedResult& result,
                      const RequestCounts& counters);
 

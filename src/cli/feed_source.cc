@@ -26,7 +26,7 @@ std::vector<std::string> Split(std::string_view list) {
   return absl::StrSplit(ToAbsl(list), ',');
 }
 
-// The text before the first `separator` and the text after it; if there is none, all of it and nothing.
+// Returns the text before the first `separator` and the text after it; if there is none, all of it and nothing.
 std::pair<std::string_view, std::string_view> Halves(std::string_view text, char separator) {
   const size_t at = text.find(separator);
   if (at == std::string_view::npos) return {text, {}};

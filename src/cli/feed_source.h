@@ -42,12 +42,12 @@ struct SourceRequest {
     uint64_t last = 0;
   };
   std::optional<std::vector<Range>> samples;  // ascending, apart
-  /// True if the classes of samples decide which of them are fed.
+  /// Returns true if the classes of samples decide which of them are fed.
   bool NeedsClasses() const;
   bool balance = false;
   std::optional<MixOptions> mix;
 };
-/// The name of a part in texts: the data set's URI, with the class if parts are balanced classes.
+/// Returns the name of a part in texts: the data set's URI, with the class if parts are balanced classes.
 std::string PartTitle(std::string_view uri, std::string_view class_name);
 
 absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags);

@@ -13,9 +13,9 @@ namespace millrace::cli {
 /// forms are accepted.
 absl::StatusOr<TokenOptions> ParseTokens(std::string_view text);
 
-/// The rows of a source for people; "" where items are samples.
+/// Returns the rows of a source for people; "" where items are samples.
 std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplanation::Rows>& rows);
-/// The same for machines.
+/// Returns the same for machines.
 JsonObject RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows);
 
 }  // namespace millrace::cli

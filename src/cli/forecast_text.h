@@ -6,7 +6,7 @@
 #include "cli/json_text.h"
 #include "pipeline/cache_forecast.h"
 
-/// The forecast of a cache, as `cache simulate` and `feed --explain` print it.
+/// This file has the forecast of a cache, as `cache simulate` and `feed --explain` print it.
 
 namespace millrace::cli {
 

@@ -49,7 +49,7 @@ absl::StatusOr<std::optional<TokenArrays>> ToTokens(const IndexFlags& flags) {
   return *tokens;
 }
 
-// Machines that share the work of one index.
+// Bounds the number of machines that share the work of one index.
 constexpr uint64_t kMaxIndexParts = 1'000'000;
 
 struct IndexResult {

@@ -7,10 +7,10 @@
 
 namespace millrace::cli {
 
-/// One JSON object in one line. DataLoss when the index is damaged.
+/// Returns one JSON object in one line. DataLoss when the index is damaged.
 absl::StatusOr<std::string> InspectJson(const InspectReport& report);
 
-/// The same for people.
+/// Returns the same for people.
 absl::StatusOr<std::string> InspectText(const InspectReport& report);
 
 }  // namespace millrace::cli

@@ -13,7 +13,7 @@
 
 namespace millrace::cli {
 
-/// A piece of JSON, as text.
+/// Represents a piece of JSON, as text.
 class Json {
  public:
   // NOLINTBEGIN(google-explicit-constructor): each value that JSON can express may stand in a list of members.
@@ -36,7 +36,7 @@ class Json {
  protected:
   struct Raw {};
   Json(Raw, std::string text) : text_(std::move(text)) {}
-  /// One more of "{...}" or "[...]".
+  /// Adds one more of "{...}" or "[...]".
   void AddEntry(std::string_view entry);
 
  private:
@@ -49,7 +49,7 @@ class JsonObject : public Json {
   JsonObject(std::initializer_list<std::pair<std::string_view, Json>> members = {});
   /// `name` is not there yet.
   JsonObject& Add(std::string_view name, const Json& value);
-  /// The object in one line, with its end.
+  /// Returns the object in one line, with its end.
   std::string Line() const { return text() + '\n'; }
   /// The same as Line, with {"schema": "millrace.COMMAND/1"} before the other members. All lines of --json are made by
   /// it. docs/reference/json.md lists the schemas, and says when a number grows. Words of a command are joined by dots.

@@ -15,7 +15,7 @@ namespace millrace::cli {
 
 void AddMetricsPort(const Command& command, std::string* value);
 
-/// Nullopt if it was not given; a usage error if it makes no sense.
+/// Returns nullopt if it was not given; a usage error if it makes no sense.
 absl::StatusOr<std::optional<MetricsAddress>> TakeMetricsPort(const std::string& value);
 
 /// Serves them, and says on stderr where; null without an address. The objects that `collect` reads must outlive the

@@ -63,7 +63,7 @@ struct PackFlags {
   bool json = false;
 };
 
-// "NAME" or "NAME=NEW".
+// Takes "NAME" or "NAME=NEW".
 absl::StatusOr<std::vector<FieldChoice>> TakeFields(const std::vector<std::string>& texts) {
   std::vector<FieldChoice> fields;
   for (const std::string& text : texts) {
@@ -132,7 +132,7 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   return options;
 }
 
-// The unpacked files, and their place; nothing for a source that needs no unpacking.
+// Represents the unpacked files, and their place; nothing for a source that needs no unpacking.
 struct UnpackedSource {
   std::unique_ptr<ScratchFolder> scratch;
   std::unique_ptr<UnpackedNames> names;
@@ -284,7 +284,7 @@ bool IsRefusal(const absl::Status& status) {
   return absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status);
 }
 
-// The error, and what it leaves behind.
+// Prints the error, and what it leaves behind.
 absl::Status Explain(const absl::Status& status, const PackFlags& flags, const UnpackedSource& unpacked) {
   if (!unpacked.scratch && !absl::IsCancelled(status)) return status;
   std::string message(ToStd(status.message()));
@@ -318,7 +318,7 @@ absl::StatusOr<PackResult> PackAndClear(const PackFlags& flags, PackOptions opti
   return result;
 }
 
-// A list of URIs as one, which the braces of a selection take.
+// Returns a list of URIs as one, which the braces of a selection take.
 std::string JoinUris(const std::vector<std::string>& uris) {
   if (uris.size() == 1) return uris.front();
   std::string list;

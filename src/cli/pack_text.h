@@ -9,7 +9,7 @@
 
 namespace millrace::cli {
 
-/// Options of `millrace pack` for texts that become tokens.
+/// Represents options of `millrace pack` for texts that become tokens.
 struct PackTextFlags {
   std::string tokenizer;  // "": no texts are packed
   std::optional<std::string> field;

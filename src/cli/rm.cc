@@ -61,18 +61,28 @@ absl::Status CheckUsage(const RmFlags& flags) {
   return absl::OkStatus();
 }
 
+// Returns true for s3://bucket, and for patterns that all of its keys match: s3://bucket/**, and with --recursive
+// s3://bucket/*.
+bool IsWholeBucket(const ParsedUri& uri, bool recursive) {
+  if (uri.scheme != ParsedUri::Scheme::kS3) return false;
+  if (uri.path.empty()) return true;
+  const bool stars_only = uri.path.starts_with('*') && uri.path.find_first_not_of("*/") == std::string::npos;
+  return stars_only && (recursive || uri.path.find("**") != std::string::npos);
+}
+
 // A bucket that is named by mistake holds more than any prefix. A script must say that it means it, and a person is
 // asked. Nothing is removed before all answers are there.
 absl::Status ConfirmBuckets(const RmFlags& flags) {
   if (flags.yes || flags.dry_run) return absl::OkStatus();
   for (const std::string& uri : flags.uris) {
     ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
-    if (parsed.scheme != ParsedUri::Scheme::kS3 || !parsed.path.empty()) continue;
+    if (!IsWholeBucket(parsed, flags.recursive)) continue;
     if (!AtTerminal()) {
       return UsageError("{} is a whole bucket; add --yes to remove objects from all of it without a question", uri);
     }
     const char* const what = flags.filters.empty() ? "everything" : "all objects that the filters name";
-    if (!Confirm(fmt::format("Remove {} in the bucket {}?", what, uri))) {
+    const std::string_view bucket = std::string_view(uri).substr(0, uri.find('*'));
+    if (!Confirm(fmt::format("Remove {} in the bucket {}?", what, bucket))) {
       return absl::CancelledError(fmt::format("{}: not confirmed; nothing was removed", uri));
     }
   }
@@ -254,8 +264,8 @@ void AddRm(Command app) {
       "'*' stays within one folder, '**' does not. Quote patterns, so that the shell leaves them alone. Folders of the "
       "file system stay, and so do files behind links to folders. Pipes, sockets, devices and broken links stay, too, "
       "and are named. --recursive also removes files that killed commands have left unfinished.\n\n"
-      "--recursive with a whole bucket (s3://bucket, without a prefix) asks first. Without a terminal it does nothing "
-      "unless --yes is given.\n\n" +
+      "A whole bucket (--recursive s3://bucket, or 's3://bucket/**') is removed only after a question. Without a "
+      "terminal, the command needs --yes.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

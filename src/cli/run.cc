@@ -41,7 +41,7 @@ void SayLine(const std::string& text) {
   PrintError("millrace run: {}\n", Printable(text));
 }
 
-// "SIGUSR1", "USR1" or "none", which is 0.
+// Takes "SIGUSR1", "USR1" or "none", which is 0.
 absl::StatusOr<int> TakeSignal(std::string_view text) {
   if (text == "none") return 0;
   const std::string name(text.starts_with("SIG") ? text.substr(3) : text);

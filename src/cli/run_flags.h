@@ -13,7 +13,7 @@
 
 namespace millrace::cli {
 
-/// The flags of `millrace run` for a job of several groups of hosts.
+/// Represents the flags of `millrace run` for a job of several groups of hosts.
 struct GroupFlags {
   std::vector<std::string> groups;  // NAME=COMMAND
   RoleFlags role;
@@ -26,7 +26,7 @@ struct GroupFlags {
   std::vector<std::string> sizes;  // NAME=HOSTS
 };
 
-/// The flags of `millrace run`. Those that need no parsing are in `run` already.
+/// Represents the flags of `millrace run`. Those that need no parsing are in `run` already.
 struct RunFlags {
   RunOptions run;
   std::optional<uint64_t> retries;

@@ -11,7 +11,7 @@ namespace millrace::cli {
 /// build shows how long the rest takes.
 class StagedAdvice {
  public:
-  /// The advice, if it is due after so many bytes and seconds.
+  /// Returns the advice, if it is due after so many bytes and seconds.
   std::optional<std::string> Update(uint64_t done, uint64_t total, double seconds);
 
  private:

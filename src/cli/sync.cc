@@ -42,7 +42,7 @@ struct SyncFlags {
   bool json = false;
 };
 
-/// The work that was done, or that --dry-run has announced.
+/// Represents the work that was done, or that --dry-run has announced.
 struct Done {
   BulkReport copied;
   BulkReport removed;

@@ -56,7 +56,7 @@ class Top {
     return pages;
   }
 
-  // Unavailable if no process answers, so that a script that looks once sees it.
+  // Returns Unavailable if no process answers, so that a script that looks once sees it.
   absl::Status Show(const std::vector<TopPage>& before, const std::vector<TopPage>& now, bool redraws,
                     bool once) const {
     std::string text = redraws ? "\x1b[H\x1b[2J" : "";

@@ -11,13 +11,13 @@
 
 namespace millrace::cli {
 
-/// The metrics of one process at one time.
+/// Represents the metrics of one process at one time.
 struct TopPage {
   double at = 0;  // seconds, by any clock
   absl::StatusOr<std::vector<MetricSample>> samples = std::vector<MetricSample>();
 };
 
-/// The activity of a process, from two of its pages: rates between them. Pure.
+/// Represents the activity of a process, from two of its pages: rates between them. Pure.
 class TopProcess {
  public:
   struct Loader {
@@ -41,9 +41,9 @@ class TopProcess {
   const absl::Status& status() const { return status_; }  // of the page of now
   const std::vector<Loader>& loaders() const { return loaders_; }
 
-  /// Lines for people.
+  /// Returns lines for people.
   std::string Text() const;
-  /// A JSON object.
+  /// Returns a JSON object.
   std::string JsonText() const;
 
  private:
@@ -53,7 +53,7 @@ class TopProcess {
   static double Sum(const std::vector<MetricSample>& samples, std::string_view name, const Labels& labels);
   bool Has(std::string_view name) const;
   double Now(std::string_view name, const Labels& labels = {}) const { return Sum(now_, name, labels); }
-  /// The rate of a counter; 0 if the process was started again between the pages.
+  /// Returns the rate of a counter; 0 if the process was started again between the pages.
   double Rate(std::string_view name, const Labels& labels = {}) const;
   /// The values of a label, over all samples of that name.
   std::vector<std::string> Values(std::string_view name, const std::string& label) const;

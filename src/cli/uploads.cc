@@ -32,7 +32,7 @@ struct UploadsFlags {
   bool json = false;
 };
 
-/// The uploads that the command line means.
+/// Represents the uploads that the command line means.
 struct UploadChoice {
   std::string bucket;
   std::string prefix;  // the key of one object, or what lies below it

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "store/bucket_hint.h"
 
-/// The values of options, and the messages for wrong ones.
+/// This file has the values of options, and the messages for wrong ones.
 
 namespace millrace::cli {
 
@@ -26,7 +26,7 @@ absl::StatusOr<PartOfWork> TakePart(std::string_view text, uint64_t most);
 /// The time that `option` was given ("30s", "500ms", "2m", or a number of seconds), up to a year; a usage error names
 /// the option.
 absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text);
-/// The same in milliseconds, rounded up.
+/// Returns the same in milliseconds, rounded up.
 absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text);
 
 /// Converts the value of `--outage-limit SECONDS` for Stores; a usage error if it is not 0 to a week.

@@ -14,7 +14,7 @@ struct VolumeFlags {
   std::string wait = "10m";
 };
 
-/// A usage error if its size or its time is none.
+/// Returns a usage error if its size or its time is none.
 absl::StatusOr<VolumeOptions> TakeVolume(const VolumeFlags& flags);
 
 /// "NAME=PATH[,create=SIZE][,type=TYPE][,wait=TIME][,dev=DIR]" as `millrace run --volume` takes it. A usage error if it

@@ -10,7 +10,7 @@
 
 namespace millrace::cli {
 
-/// The flags of a trainer whose batches come from workers.
+/// Represents the flags of a trainer whose batches come from workers.
 struct WorkersFlags {
   std::string workers;
   std::string token_file;
@@ -23,7 +23,7 @@ struct WorkersFlags {
 
 void AddWorkersOptions(const Command& command, WorkersFlags* flags);
 
-/// Absent without --workers. Errors name the flag.
+/// Returns nullopt without --workers. Errors name the flag.
 absl::StatusOr<std::optional<ServiceOptions>> TakeWorkers(const WorkersFlags& flags);
 
 }  // namespace millrace::cli

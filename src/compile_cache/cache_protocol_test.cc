@@ -25,7 +25,7 @@ CachedFile FileAt(const std::string& path, uint64_t bytes = 10, uint64_t stored_
   return {.path = path, .bytes = bytes, .sha256 = path + content, .crc32c = 1, .stored_ms = stored_ms};
 }
 
-/// The store of one record, with its versions.
+/// Provides the store of one record, with its versions.
 class FakeDocument {
  public:
   absl::StatusOr<CacheVersion> Read() const { return CacheVersion{record, exists ? std::to_string(version) : ""}; }
@@ -45,7 +45,7 @@ class FakeDocument {
   int version = 0;
 };
 
-/// One host that starts, at times that the test chooses.
+/// Provides one host that starts, at times that the test chooses.
 class Host {
  public:
   explicit Host(const std::string& name, Milliseconds limit = Milliseconds(600'000))

@@ -90,7 +90,7 @@ class WatchedStore final : public ForwardingStore {
   const std::function<void(const std::string&)> on_put_;
 };
 
-/// A machine with folders of its own.
+/// Provides a machine with folders of its own.
 class Machine {
  public:
   explicit Machine(ObjectStore& store, std::chrono::milliseconds term = std::chrono::minutes(1))
@@ -133,7 +133,7 @@ class Machine {
   CompileCache cache;
 };
 
-// Files of more than one piece, of no piece, and one that is there twice.
+// Returns files of more than one piece, of no piece, and one that is there twice.
 Files SomeFiles() {
   return {{"inductor/fxgraph/k/a", "graph"}, {"inductor/ab/kernel.so", SeededBytes(9 << 20, 1)},
           {"jax/empty-cache", ""},           {"jax/graph-cache", "graph"},

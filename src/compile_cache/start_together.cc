@@ -32,7 +32,8 @@ std::string Expanded(const std::string& word, const Variable& variable) {
   return word.substr(0, dollar) + variable(name);
 }
 
-/// The words of the command. Those that are lines for a shell are taken apart: `sh -c 'torchrun --nnodes 2 train.py'`.
+/// Returns the words of the command. Those that are lines for a shell are taken apart: `sh -c 'torchrun --nnodes 2
+/// train.py'`.
 Words WordsOf(const Words& command, const Variable& variable) {
   constexpr std::string_view kBetween = " \t\r\n;&|()\"'";
   Words words;

@@ -20,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-// The opened place: objects, or the manifest that lists them.
+// Represents the opened place: objects, or the manifest that lists them.
 struct Opened {
   std::unique_ptr<JoinedStore> joined;  // the store of `data`
   DatasetPlace data;
@@ -85,7 +85,7 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
   return first;
 }
 
-// The inputs of a build of an index, besides the objects.
+// Represents the inputs of a build of an index, besides the objects.
 struct Sources {
   std::unique_ptr<ManifestSamples> manifest;
   std::unique_ptr<Index> older;

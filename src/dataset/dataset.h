@@ -108,18 +108,18 @@ class Dataset {
                                          std::unique_ptr<Index> index, const std::string& cache_folder);
 
   const std::string& uri() const { return uri_; }
-  /// The place that the URI names. The objects of a manifest may lie elsewhere.
+  /// Returns the place that the URI names. The objects of a manifest may lie elsewhere.
   const DatasetPlace& place() const { return place_; }
   /// True if the URI is a manifest: its objects may lie anywhere in the store.
   bool is_manifest() const { return is_manifest_; }
-  /// The place of the index, for reports.
+  /// Returns the place of the index, for reports.
   const std::string& index_uri() const { return index_uri_; }
-  /// The report of building the index; nullopt if it existed.
+  /// Returns the report of building the index; nullopt if it existed.
   const std::optional<BuildReport>& built() const { return built_; }
   const Index& index() const { return *index_; }
   /// The labels are OpenOptions::labels, and their id is LabelledIndex::id; null and 0 if there are none.
   const LabelsFile* labels() const { return labels_ ? &*labels_ : nullptr; }
-  /// The order of classes, as in OpenOptions::classes.
+  /// Returns the order of classes, as in OpenOptions::classes.
   const std::vector<std::string>& classes() const { return classes_; }
   uint64_t labels_id() const { return labels_id_; }
   ObjectStore& store() const { return *place_.store; }

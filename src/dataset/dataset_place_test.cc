@@ -47,7 +47,7 @@ class SingleObjectTest : public ::testing::TestWithParam<std::string>, protected
     EXPECT_EQ(status.code(), code) << status;
     for (const std::string& text : texts) EXPECT_THAT(status.ToString(), HasSubstr(text));
   }
-  // Tokens of one byte each, in sequences of these lengths.
+  // Writes tokens of one byte each, in sequences of these lengths.
   void PutPair(const std::string& stem, const std::vector<int32_t>& lengths, std::string_view tokens) {
     PutAt(stem + ".bin", tokens);
     PutAt(stem + ".idx", testing::MegatronIdx(1, 1, lengths, {0, static_cast<int64_t>(lengths.size())}));

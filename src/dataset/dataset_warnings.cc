@@ -38,7 +38,7 @@ struct FormatName {
   std::string_view name;
 };
 
-// The formats of images that are not decoded.
+// These are the formats of images that are not decoded.
 constexpr FormatName kOtherFormats[] = {
     {"avif", "AVIF"},     {"heic", "HEIF"},      {"heif", "HEIF"},      {"jxl", "JPEG XL"},    {"jp2", "JPEG 2000"},
     {"j2k", "JPEG 2000"}, {"jpx", "JPEG 2000"},  {"exr", "OpenEXR"},    {"hdr", "Radiance"},   {"psd", "Photoshop"},

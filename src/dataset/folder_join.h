@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-/// Folders that lie beside each other, and whose files of the same name are one sample. An example is
+/// Represents folders that lie beside each other, and whose files of the same name are one sample. An example is
 /// URI/{image=JPEGImages/{}.jpg,mask=SegmentationClass/{}.png}. Each field has a pattern, in which {} stands for the
 /// key of the sample, which may have folders. Immutable.
 class FolderJoin {
@@ -26,7 +26,7 @@ class FolderJoin {
   /// or names that are the same; for a single pattern.
   static absl::StatusOr<std::optional<FolderJoin>> Parse(std::string_view uri);
 
-  /// The URI of the folder that has all of them below it.
+  /// Returns the URI of the folder that has all of them below it.
   const std::string& folder() const { return folder_; }
   /// Returns 16 hexadecimal digits, which are the same for the same fields and for no others.
   std::string Id() const;

@@ -25,8 +25,9 @@ struct IndexedObject {
   bool incomplete = false;  // it is damaged: the samples from some place on are left out
 };
 
-/// A stored field: a name and the place of its bytes in the sample's span. A field that `is_inline` has no bytes in the
-/// object: its value is the text itself (the class of a raw object's folder, or another value in the index).
+/// Represents a stored field: a name and the place of its bytes in the sample's span. A field that `is_inline` has no
+/// bytes in the object: its value is the text itself (the class of a raw object's folder, or another value in the
+/// index).
 struct IndexedField {
   std::string_view name;  // lives as long as the Index
   uint64_t offset = 0;    // from the start of the sample's span
@@ -36,9 +37,9 @@ struct IndexedField {
   std::string_view encoding;  // how the stored bytes become the value (shard/field_value.h); lives as long as the Index
 };
 
-/// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The CRC32C
-/// covers the whole span as it is stored (between fields of a tar lie headers). A sample that was not read has no CRC.
-/// Only the checksum of the store, if it keeps one, tells then if the bytes are right.
+/// Represents one sample: a span of an object, from the first byte of its first field to the last byte of its last one.
+/// The CRC32C covers the whole span as it is stored (between fields of a tar lie headers). A sample that was not read
+/// has no CRC. Only the checksum of the store, if it keeps one, tells then if the bytes are right.
 struct IndexedSample {
   std::string key;
   uint32_t object = 0;  // ordinal
@@ -53,7 +54,7 @@ struct IndexedSample {
   bool in_labels_file = false;
 };
 
-/// The number of samples that carry a class.
+/// Represents the number of samples that carry a class.
 struct ClassCount {
   std::string name;  // raw objects: the folder; shards: the number in the field `cls`; manifests: the label
   uint64_t samples = 0;
@@ -81,12 +82,12 @@ class Index {
   /// of objects' folders. It does not change if samples get a CRC. Other bytes of the same length have the same
   /// fingerprint: ETags tell them apart.
   uint64_t fingerprint() const;
-  /// The number of samples without a CRC.
+  /// Returns the number of samples without a CRC.
   uint64_t samples_without_crc() const;
   /// True if raw objects have files of their classes (7.cls) that nobody has read: these are fields of their samples,
   /// and no classes of the index. The same of fields `cls` of shards that nobody has read.
   bool classes_unread() const;
-  /// True for a file of version 4. Its fingerprint is of another kind, so it only serves to make a new index.
+  /// Returns true for a file of version 4. Its fingerprint is of another kind, so it only serves to make a new index.
   bool is_of_older_version() const;
   /// Identifies its objects: their keys, sizes and ETags. Reads a little of each block of objects.
   uint64_t ObjectsChecksum() const;
@@ -94,17 +95,17 @@ class Index {
   uint64_t max_span_bytes() const;
   double mean_span_bytes() const;
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
-  /// The fields that are image files, by their names (IsImageField) or encodings; in bytewise order.
+  /// Returns the fields that are image files, by their names (IsImageField) or encodings; in bytewise order.
   const std::vector<std::string>& image_fields() const;
   /// Returns true if some samples do not have any of these fields.
   bool SomeLack(const std::vector<std::string>& fields) const;
   /// Returns true if some samples are not in the file of labels.
   bool SomeLackLabels() const;
-  /// The names of classes: folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty
-  /// if classes are numbers, as those of shards are.
+  /// Returns the names of classes: folders of raw objects, or the labels of a manifest that are texts; in bytewise
+  /// order. Empty if classes are numbers, as those of shards are.
   const std::vector<std::string>& class_names() const;
-  /// The names of numbered classes that the index holds: those of 0, 1, 2 and so on. They are class_names() after
-  /// OrderClasses.
+  /// Returns the names of numbered classes that the index holds: those of 0, 1, 2 and so on. They are class_names()
+  /// after OrderClasses.
   const std::vector<std::string>& own_class_names() const;
 
   /// The classes in the order of class_names(), or by number; empty if `cls` is missing, is not a number, or has too

@@ -103,7 +103,7 @@ class IndexBuilder {
   absl::Status EndListedObject();
   absl::Status EndOutlinedObject();
   absl::Status ReadInPlace();
-  // True if the samples before the damage are kept.
+  // Returns true if the samples before the damage are kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key, std::optional<uint32_t> crc);

@@ -33,9 +33,9 @@ bool AreShards(DataKind kind);
 
 struct BuildOptions {
   ProgressFn progress;  // counts bytes
-  /// An older index of the data, which TellsAll() and was verified. Objects that it has as they are now (key, size,
-  /// ETag) are not read again. Plain arrays are not read again if it has cut them by the same `tokens`. If null, all
-  /// objects are read.
+  /// This is an older index of the data, which TellsAll() and was verified. Objects that it has as they are now (key,
+  /// size, ETag) are not read again. Plain arrays are not read again if it has cut them by the same `tokens`. If null,
+  /// all objects are read.
   const Index* reuse = nullptr;
   /// Indexes of parts of the data set, under the same conditions. If several have an object, `reuse` counts first, and
   /// then the first of the parts.
@@ -50,8 +50,8 @@ struct BuildOptions {
   ChooseShard only = nullptr;
   /// Decides which objects count as unchanged. If null, IndexReuse's default is used.
   SameVersion same = nullptr;
-  /// The reads of raw objects. With `classes`, shards that have classes are read, whatever `outlines` is. If `reuse`
-  /// has classes that were read from files, these are read in any case, so that all samples have theirs.
+  /// These are the reads of raw objects. With `classes`, shards that have classes are read, whatever `outlines` is. If
+  /// `reuse` has classes that were read from files, these are read in any case, so that all samples have theirs.
   RawReads raw = {};
   /// True if objects that `reuse` does not have may be read; else the first of them is an error: FailedPrecondition.
   bool reads = true;

@@ -24,7 +24,7 @@ constexpr size_t kMostIndexes = 1000;
 constexpr size_t kMostCopies = 12'000'000;
 constexpr std::string_view kNamedSuffix = ".index";  // of the index of a single object
 
-/// The name of an index, taken apart.
+/// Represents the name of an index, taken apart.
 struct IndexName {
   std::string folder;  // of the data: "" or ending with '/'
   std::string object;  // "": the data set is the folder

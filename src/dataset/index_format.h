@@ -15,12 +15,13 @@ namespace millrace::index_format {
 inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
 inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
 inline constexpr uint32_t kVersion = 5;
-/// The older version that is also read, to make an index of this version without reading the data. Its samples have two
-/// flags, and all have a CRC.
+/// This is the older version that is also read, to make an index of this version without reading the data. Its samples
+/// have two flags, and all have a CRC.
 inline constexpr uint32_t kOlderVersion = 4;
 inline constexpr size_t kHeadBytes = 16;
 
-/// The number of samples, or objects, of a block. It is small, because a lookup decodes half a block on average.
+/// This is the number of samples, or objects, of a block. It is small, because a lookup decodes half a block on
+/// average.
 inline constexpr uint64_t kBlockItems = 32;
 inline constexpr size_t kBlockHeaderBytes = 8;
 inline constexpr size_t kTableEntryBytes = 8;
@@ -52,8 +53,8 @@ inline constexpr uint32_t kClassesUnread = 1 << 9;
 
 enum class BlockKind : uint64_t { kSamples = 0, kObjects = 1 };
 
-// The encoding of an ETag: a tag, then its text. Hexadecimal MD5s, the usual case, take half the bytes. The tag is
-// shifted by one bit, which says that the object is incomplete.
+// This is the encoding of an ETag: a tag, then its text. Hexadecimal MD5s, the usual case, take half the bytes. The tag
+// is shifted by one bit, which says that the object is incomplete.
 inline constexpr uint64_t kEtagHex = 0;       // 16 bytes
 inline constexpr uint64_t kEtagHexParts = 1;  // 16 bytes, varint: "<hex>-<number>"
 inline constexpr uint64_t kEtagText = 2;      // tag - 2 bytes of text
@@ -65,7 +66,7 @@ inline constexpr uint64_t kSampleWithoutCrc = 4;  // not of the older version
 inline constexpr int kSampleFlagBits = 3;
 inline constexpr int kOlderSampleFlagBits = 2;
 
-// The kind of a field of a layout, in the low bits of its number.
+// Represents the kind of a field of a layout, in the low bits of its number.
 enum class FieldKind : uint64_t {
   kStored = 0,  // bytes of the object
   kClass = 1,   // the class of a raw object, which is its number among the classes

@@ -42,7 +42,7 @@ struct FieldLayout {
   uint32_t visible = 0;  // fields
 };
 
-// The state that decoding carries along a block.
+// Represents the state that decoding carries along a block.
 struct SampleCursor {
   uint64_t object = 0;
   uint64_t end = 0;                     // of the sample before, in the same object

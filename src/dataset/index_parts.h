@@ -15,10 +15,10 @@
 
 namespace millrace {
 
-/// The parts of an index that is being built: indexes of some of its shards. They lie beside the place of the index, as
-/// `index.part-HASH`, or in the cache folder if nothing can be put there. HASH is the hash of the bytes. So several
-/// processes and machines keep theirs side by side, and two parts of the same shards do no harm. The process that
-/// completes the index removes all of them. Blocking; not thread-safe; the Stores must outlive it.
+/// Represents the parts of an index that is being built: indexes of some of its shards. They lie beside the place of
+/// the index, as `index.part-HASH`, or in the cache folder if nothing can be put there. HASH is the hash of the bytes.
+/// So several processes and machines keep theirs side by side, and two parts of the same shards do no harm. The process
+/// that completes the index removes all of them. Blocking; not thread-safe; the Stores must outlive it.
 class IndexParts {
  public:
   /// Takes `cache_folder` and `stop` as in OpenOptions. Accesses no store yet.

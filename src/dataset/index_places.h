@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// An index and the place where it was found, or put.
+/// Represents an index and the place where it was found, or put.
 struct PlacedIndex {
   std::unique_ptr<Index> index;
   std::string uri;

@@ -17,20 +17,20 @@ class FolderJoin;
 /// Returns true if an object of an older index is the same as one of now, which has the same key and size.
 using SameVersion = std::function<bool(const IndexedObject& then, const IndexedObject& now)>;
 
-/// The bytes that are read for an index. For raw objects, they come in addition to the listing. For shards, they come
-/// in addition to the notes of other programs.
+/// Represents the bytes that are read for an index. For raw objects, they come in addition to the listing. For shards,
+/// they come in addition to the notes of other programs.
 struct RawReads {
   bool all = false;      // all bytes, so that each sample has a CRC
   bool classes = false;  // files that hold classes (RawSample::class_of); all of a shard whose samples have classes
 };
 
-/// True if an index knows of all its samples what these reads tell.
+/// Returns true if an index knows of all its samples what these reads tell.
 bool TellsAll(const Index& index, RawReads reads);
 
 /// Finds the entries of unchanged objects in older indexes of a data set, or of parts of it. Not thread-safe.
 class IndexReuse {
  public:
-  /// An object of an older index.
+  /// Represents an object of an older index.
   struct Known {
     size_t index = 0;  // among `olds`
     uint32_t object = 0;

@@ -36,7 +36,7 @@ class IndexReuseTest : public ::testing::TestWithParam<std::tuple<std::string, D
   }
   ~IndexReuseTest() override { fs::remove_all(root_); }
 
-  // Keys in the order of the numbers. Folders of raw objects are their classes, and are shared by some.
+  // Returns keys in the order of the numbers. Folders of raw objects are their classes, and are shared by some.
   std::string KeyOf(int number) const {
     switch (kind_) {
       case DataKind::kRawObjects:

@@ -18,7 +18,7 @@ namespace millrace {
 absl::Status WalkIndex(const Index& index, uint64_t samples, const LongTask& task,
                        absl::FunctionRef<void(uint64_t, const IndexedSample&)> each);
 
-/// The place of a sample.
+/// Represents the place of a sample.
 struct SamplePlace {
   uint64_t number = 0;  // in index order
   uint32_t object = 0;  // ordinal
@@ -27,7 +27,7 @@ struct SamplePlace {
 };
 SamplePlace PlaceOf(uint64_t number, const IndexedSample& sample);
 
-/// The number of examples that a report shows of each finding.
+/// This is the number of examples that a report shows of each finding.
 inline constexpr size_t kMaxExamples = 5;
 
 /// Samples with one finding: their number, and the first few of them.

@@ -90,7 +90,7 @@ class KeyForm {
   std::string key_;
 };
 
-// The contents of a file of labels in memory.
+// Represents the contents of a file of labels in memory.
 struct Labels {
   Manifest manifest;
   LabelRows rows;

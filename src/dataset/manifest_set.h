@@ -45,7 +45,7 @@ struct ManifestValue {
   std::string_view encoding;  // kInt, kFloat, kText or kJson of field_value.h
 };
 
-/// The entry of a manifest for one sample.
+/// Represents the entry of a manifest for one sample.
 struct ManifestSample {
   std::string line;  // where, for errors: "line 7"
   std::string key;
@@ -54,10 +54,10 @@ struct ManifestSample {
   std::vector<ManifestValue> values;     // by name
 };
 
-/// The samples of a manifest in index order, by the keys of their objects. For example, the line `cat/1.jpg,cat` is a
-/// sample of one object with a label. If several columns have paths, an object is several joined ones
-/// (store/joined_objects.h). The manifest is itself an object of the index, without samples, so that the index pins it.
-/// Memory, out of the budget: that of ManifestRows, and the manifest itself while it is read. Immutable.
+/// Represents the samples of a manifest in index order, by the keys of their objects. For example, the line
+/// `cat/1.jpg,cat` is a sample of one object with a label. If several columns have paths, an object is several joined
+/// ones (store/joined_objects.h). The manifest is itself an object of the index, without samples, so that the index
+/// pins it. Memory, out of the budget: that of ManifestRows, and the manifest itself while it is read. Immutable.
 class ManifestSamples {
  public:
   /// Reads the manifest, of that version. InvalidArgument, with its URI and the line, for malformed text, or for a path
@@ -68,8 +68,8 @@ class ManifestSamples {
   /// - is there twice,
   /// - or is a pair of token files.
   ///
-  /// ResourceExhausted if there is no memory for it; FailedPrecondition if it has been replaced; Cancelled soon after a
-  /// stop.
+  /// Returns ResourceExhausted if there is no memory for it; FailedPrecondition if it has been replaced; Cancelled soon
+  /// after a stop.
   static absl::StatusOr<std::unique_ptr<ManifestSamples>> Read(const ManifestPlace& place,
                                                                const ManifestColumns& columns, MemoryBudget& memory,
                                                                const std::stop_token& stop = {});

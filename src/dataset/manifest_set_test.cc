@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// Objects below "set/", and a manifest there.
+/// Provides objects below "set/", and a manifest there.
 class ManifestSetTest : public ::testing::TestWithParam<std::string>, protected testing::DataPlace {
  protected:
   ManifestSetTest() : DataPlace(GetParam()) {

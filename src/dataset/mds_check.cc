@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const
   return entries;
 }
 
-// A scanner that also hashes the bytes that it is fed.
+// Represents a scanner that also hashes the bytes that it is fed.
 class HashedMdsScanner final : public ShardScanner {
  public:
   struct Hash {

@@ -17,7 +17,7 @@ struct NewSampleField {
   std::string_view encoding;  // shard/field_value.h; always "" for tar and raw objects
 };
 
-/// A value that the index itself holds, and no object.
+/// Represents a value that the index itself holds, and no object.
 struct NewSampleValue {
   std::string_view name;
   std::string_view text;

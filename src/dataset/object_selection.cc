@@ -64,7 +64,7 @@ absl::StatusOr<size_t> EndOfBrace(std::string_view text) {
   return std::string_view::npos;
 }
 
-// The expansion of one text. The limits are checked before memory is taken.
+// Represents the expansion of one text. The limits are checked before memory is taken.
 class BraceExpansion {
  public:
   using Texts = std::vector<std::string>;
@@ -194,7 +194,7 @@ std::string CommonBeginning(const std::string& a, const std::string& b) {
   return a.substr(0, static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin()));
 }
 
-// A URI, split where its keys begin: after "s3://bucket/", or after "/" for files.
+// Represents a URI, split where its keys begin: after "s3://bucket/", or after "/" for files.
 struct Rooted {
   std::string root;
   std::string pattern;

@@ -27,7 +27,7 @@ class ObjectSelection {
   /// else.
   static absl::StatusOr<std::optional<ObjectSelection>> Parse(std::string_view uri);
 
-  /// The URI of a folder that has all of them below it; the functions below return keys relative to it.
+  /// Returns the URI of a folder that has all of them below it; the functions below return keys relative to it.
   const std::string& folder() const { return folder_; }
   /// The prefixes of their keys: ascending, and none begins with another.
   const std::vector<std::string>& prefixes() const { return prefixes_; }

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// A column of a manifest with paths, and the field that their objects are.
+/// Represents a column of a manifest with paths, and the field that their objects are.
 struct PathColumn {
   std::string field;
   std::string column;

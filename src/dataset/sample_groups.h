@@ -34,7 +34,8 @@ class SampleGroups {
 
  private:
   using Group = std::vector<ObjectInfo>;
-  // A candidate for the key of a sample: a name up to one of its dots. The nodes of the last object are open.
+  // Represents a candidate for the key of a sample: a name up to one of its dots. The nodes of the last object are
+  // open.
   struct Node {
     std::string key;
     Group own;
@@ -53,7 +54,7 @@ class SampleGroups {
   std::deque<ObjectInfo> ready_;
 };
 
-/// A raw object, or joined ones, as a sample.
+/// Represents a raw object, or joined ones, as a sample.
 struct RawSample {
   struct Field {
     std::string name;
@@ -69,7 +70,7 @@ struct RawSample {
 /// Splits a raw object, or joined ones, into fields. InvalidArgument for a key that SampleGroups does not make.
 absl::StatusOr<RawSample> RawSampleOf(const IndexedObject& object);
 
-/// The maximal size of a file of a class. Larger files called .cls are fields like others.
+/// This is the maximal size of a file of a class. Larger files called .cls are fields like others.
 inline constexpr uint64_t kMaxClassFileBytes = 64;
 
 }  // namespace millrace

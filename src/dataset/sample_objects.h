@@ -26,7 +26,7 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 /// Returns true if a component of the key starts with a dot, and is more than "." or "..".
 bool IsHiddenKey(std::string_view key);
 
-// The reasons for which objects are passed over.
+// These are the reasons for which objects are passed over.
 inline constexpr std::string_view kDocument = "a document";
 inline constexpr std::string_view kContainerBesideImages = "it holds samples of its own, and the others are images";
 inline constexpr std::string_view kMisnamedShard = "it may be a shard, by its name, which another program has changed";
@@ -43,7 +43,7 @@ class ObjectSource {
   /// Returns the next object, its key taken below the data set's place; nullopt after the last.
   virtual absl::StatusOr<std::optional<IndexedObject>> Next() = 0;
 
-  /// The kind of the objects returned so far; meaningless before the first.
+  /// Returns the kind of the objects returned so far; meaningless before the first.
   virtual DataKind kind() const = 0;
 
   /// The objects that hold no samples but say which shards there are; only MDS has them.
@@ -53,7 +53,7 @@ class ObjectSource {
   /// it where the samples of the shard beside it lie. Null if none was listed so far; only tar has them.
   virtual const ObjectInfo* FindIdx(const std::string& /*key*/) const { return nullptr; }
 
-  /// The objects that were passed over so far.
+  /// Returns the objects that were passed over so far.
   virtual const SkippedObjects& skipped() const = 0;
 
   /// The bytes of all objects of the data set; 0 as long as that is not known.

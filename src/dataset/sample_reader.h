@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-/// Consecutive positions of an order.
+/// Represents consecutive positions of an order.
 struct Positions {
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -33,7 +33,7 @@ class SampleReader {
   SampleReader(const Dataset& dataset, const SampleOrder& order, Positions positions, const std::set<uint64_t>& skipped,
                MemoryBudget& memory, std::stop_token stop = {});
 
-  /// A sample, or a part of a large one. Valid until the next call.
+  /// Represents a sample, or a part of a large one. Valid until the next call.
   struct Part {
     uint64_t position = 0;
     const IndexedSample* sample = nullptr;
@@ -49,7 +49,7 @@ class SampleReader {
   Positions Suspects() const;
 
  private:
-  // A request of the whole of some samples, or of a large one in pieces.
+  // Represents a request of the whole of some samples, or of a large one in pieces.
   struct Asked {
     uint64_t first = 0;  // position
     uint64_t count = 0;
@@ -65,14 +65,14 @@ class SampleReader {
   const std::set<uint64_t>& skipped_;
   const uint64_t piece_bytes_;
 
-  // The side that asks.
+  // This is the side that asks.
   uint64_t next_;           // position to ask for
   bool looked_up_ = false;  // wanted_ holds its sample
   IndexedSample wanted_;
   IndexedObject object_;  // of wanted_
   std::optional<uint32_t> object_ordinal_;
 
-  // The side that hands out.
+  // This is the side that hands out.
   std::deque<Asked> asked_;
   std::optional<ObjectReader::Piece> piece_;  // of asked_.front()
   uint64_t taken_ = 0;                        // complete samples of it that were handed out

@@ -38,7 +38,7 @@ size_t EndOfDigits(std::string_view text, size_t begin) {
   return begin;
 }
 
-// The range of the digits of a text.
+// Represents the range of the digits of a text.
 struct Digits {
   size_t begin = 0;
   size_t end = 0;
@@ -118,7 +118,7 @@ std::string_view SplitWord(std::string_view word) {
   return {};
 }
 
-// A key in parts. Keys that differ only in the number are a series.
+// Represents a key in parts. Keys that differ only in the number are a series.
 struct ShardNames::Parsed {
   std::string front;
   std::string_view digits;

@@ -32,7 +32,7 @@ class ShardNames {
   std::vector<std::string> Warnings() const;
 
  private:
-  // A series of names that differ in their number only.
+  // Represents a series of names that differ in their number only.
   struct Series {
     std::string front;    // with the folder
     std::string between;  // "-of-00008", or ""

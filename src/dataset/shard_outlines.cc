@@ -22,7 +22,7 @@ constexpr uint64_t kColumnsBytes = 64 << 10;  // of the JSON in the head of an M
 
 }  // namespace
 
-// A shard, and the parts that are read for it.
+// Represents a shard, and the parts that are read for it.
 struct ShardOutlines::Outline {
   struct Part {
     ObjectInfo object;

@@ -291,7 +291,7 @@ TEST_F(MdsOutlinesTest, AnIndexJsonThatIsNotOfTheseShards) {
   EXPECT_THAT(Build(true), HasSubstr("error DATA_LOSS"));
 }
 
-/// Reading from shards whose index was made without reading them.
+/// Provides reading from shards whose index was made without reading them.
 class OutlinedReads : public testing::DataPlace, public ::testing::Test {
  protected:
   OutlinedReads() : DataPlace("mem") {}

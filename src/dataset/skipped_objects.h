@@ -13,7 +13,7 @@ namespace millrace {
 class Dataset;
 struct DatasetPlace;
 
-/// An object or file below a data set's URI that holds no samples.
+/// Represents an object or file below a data set's URI that holds no samples.
 struct SkippedObject {
   std::string key;       // below the URI
   std::string_view why;  // "its name begins with a dot", "a document", ...

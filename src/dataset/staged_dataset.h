@@ -45,7 +45,7 @@ class StagedDataset {
   std::unique_ptr<StagedDataset> Again() const;
   /// Continues with another token that stops the work here. Progress is reported to `progress`, or not at all.
   void Continue(std::stop_token stop, ProgressFn progress = nullptr);
-  /// The token that stops the work here now.
+  /// Returns the token that stops the work here now.
   const std::stop_token& stop() const { return options_.stop; }
 
   /// Sets the store through which shards are read to index them; it is one around store(). If null, they are read from
@@ -61,7 +61,7 @@ class StagedDataset {
 
   /// False after a part of the index could not be kept. OpenAll reads its shards again.
   bool keeps_parts() const { return keeps_parts_; }
-  /// The number of shards that OpenSome has read so far to index them.
+  /// Returns the number of shards that OpenSome has read so far to index them.
   uint64_t indexed_shards() const { return indexed_shards_; }
 
  private:

@@ -20,9 +20,9 @@ constexpr uint64_t kBits = 64;
 
 }  // namespace
 
-// One GET, and one of the headers in front of it if they are not known.
+// Represents one GET, and one of the headers in front of it if they are not known.
 struct TarHeaderStore::Read : std::enable_shared_from_this<TarHeaderStore::Read> {
-  // A file of a sample, and the bytes in front of it.
+  // Represents a file of a sample, and the bytes in front of it.
   struct Expected {
     std::string key;
     std::string field;

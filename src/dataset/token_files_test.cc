@@ -189,7 +189,7 @@ TEST_P(TokenFilesTest, AChangedIdxIsNoticed) {
                                                 "b.bin/00000000 tokens=x u1s"));
 }
 
-// An .idx that is read in several pieces.
+// This is an .idx that is read in several pieces.
 TEST_P(TokenFilesTest, ALongIdx) {
   std::vector<int32_t> lengths(600'000, 1);
   lengths.back() = 2;

@@ -2,8 +2,9 @@
 
 #include <cstdint>
 
-/// Arithmetic that every machine does alike: built of operations that IEEE 754 defines exactly, because exp, log and
-/// sin differ in the last digit between versions of the C library. (Its users are compiled with -ffp-contract=off.)
+/// Provides arithmetic that every machine does alike: built of operations that IEEE 754 defines exactly, because exp,
+/// log and sin differ in the last digit between versions of the C library. (Its users are compiled with
+/// -ffp-contract=off.)
 
 namespace millrace {
 

@@ -296,7 +296,7 @@ TEST(JpegTilesTest, WhatIsCutOrOutOfOrderIsReadAsAWhole) {
               *ReadRegion(missing, part, 1, PixelForm::kRgbx, JpegReading::kAll));
 }
 
-// Whatever a changed byte does: pixels of the whole file, if it decodes without error.
+// After any change of a byte, the result is pixels of the whole file, if it decodes without error.
 TEST(JpegTilesTest, ChangedBytesGiveNoOtherPixels) {
   const std::string jpeg = Tiled(MakeJpeg(150, 40, {.quality = 40}));
   const Region part{.left = 70, .top = 17, .right = 110, .bottom = 30};

@@ -16,7 +16,7 @@ int64_t Fixed(double value) {
   return static_cast<int64_t>(std::floor(value * kFixed + 0.5));
 }
 
-// In fixed point, with the sums that Pillow has.
+// Computes in fixed point, with the sums that Pillow has.
 void WarpNearest(const std::array<double, 6>& m, const Pixels& from, Pixels* to) {
   const auto channels = static_cast<size_t>(from.channels);
   const std::array<int64_t, 4> step = {Fixed(m[0]), Fixed(m[1]), Fixed(m[3]), Fixed(m[4])};

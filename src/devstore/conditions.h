@@ -26,7 +26,7 @@ RangeRequest ParseRange(std::optional<std::string_view> header, uint64_t object_
 /// Parses "bytes=a-b" with both ends, as UploadPartCopy wants it. Returns InvalidArgument or InvalidRange.
 absl::StatusOr<ByteRange> ParseCopyRange(std::string_view header, uint64_t object_size);
 
-/// If-Match and the like of GET and HEAD, by RFC 9110 (13.2.2), or of a copy's source with the prefix
+/// Checks If-Match and the like of GET and HEAD, by RFC 9110 (13.2.2), or of a copy's source with the prefix
 /// "x-amz-copy-source-". PreconditionFailed or NotModified. `etag` without quotes.
 absl::Status CheckReadConditions(const S3Request& request, std::string_view etag, int64_t modified_s,
                                  std::string_view prefix = "");

@@ -11,7 +11,8 @@
 
 namespace millrace {
 
-/// When the server sends the first byte of an answer: log-normal, and for a fraction of requests a fixed, longer time.
+/// Models when the server sends the first byte of an answer: log-normal, and for a fraction of requests a fixed, longer
+/// time.
 struct LatencyModel {
   double first_byte_ms = 0;       // median; 0: no delay
   double first_byte_sigma = 0.3;  // of the logarithm

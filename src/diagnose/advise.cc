@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<ReadPlace>> SpreadPlaces(const Dataset& dataset, uint
   for (uint64_t i = 0; i < count; ++i) {
     IndexedObject object;
     RETURN_IF_ERROR(dataset.index().LookupObject(static_cast<uint32_t>(i * objects / count), &object));
-    // One object after another, and within large ones one part after another.
+    // The reads are one object after another, and within large ones one part after another.
     const uint64_t parts = std::max<uint64_t>(1, std::min<uint64_t>(object.size / bytes, kMaxPlaces / count));
     for (uint64_t part = 0; part < parts && object.size > 0; ++part) {
       const uint64_t offset = part * bytes;
@@ -95,8 +95,8 @@ absl::StatusOr<StoreFacts> MeasureStoreFor(const Dataset& dataset, uint64_t stre
   ASSIGN_OR_RETURN(const std::vector<ReadPlace> wholes, SpreadPlaces(dataset, kPartBytes));
   ASSIGN_OR_RETURN(facts.first_byte_seconds, MeasureFirstByte(store, wholes, stop));
   ASSIGN_OR_RETURN(const ReadRate one, MeasureReads(store, wholes, 1, kReadSeconds / 2, 0, stop));
-  // The time that is left without the first bytes. It is at least a tenth, since the two were measured at different
-  // times.
+  // This is the time that is left without the first bytes. It is at least a tenth, since the two were measured at
+  // different times.
   const double body =
       std::max(one.seconds - facts.first_byte_seconds * static_cast<double>(one.reads), one.seconds / 10);
   facts.one_bytes_per_second = static_cast<double>(one.bytes) / std::max(body, 1e-9);

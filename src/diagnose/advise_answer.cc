@@ -18,7 +18,7 @@ struct ModeAction {
   std::string_view mode;
   std::string_view action;
 };
-/// The simplest first: those that need no disk and no mount.
+/// The simplest comes first: those that need no disk and no mount.
 constexpr ModeAction kModeActions[] = {
     {"streaming", "stream from the store (`millrace.Loader`)"},
     {"efs", "read from EFS"},
@@ -48,7 +48,7 @@ std::string AmountText(double dollars) {
   return dollars < kCent ? "under a cent" : DollarText(dollars);
 }
 
-/// The dates of the prices that a cost is made of.
+/// Returns the dates of the prices that a cost is made of.
 std::string DatesText(const MachinePrice* machine, bool store, const PriceList& prices) {
   const std::string of_machine = machine != nullptr ? machine->date : "";
   if (of_machine.empty() && !store) return "";
@@ -111,7 +111,7 @@ std::string LongerText(double seconds, double least) {
                                   : fmt::format(" ({:.0f} times as long)", seconds / least);
 }
 
-/// Two of those that take longer: the next best, and the cheapest if that is cheaper than what is chosen.
+/// Returns two of those that take longer: the next best, and the cheapest if that is cheaper than what is chosen.
 std::vector<CostPrediction> ShownOf(const AdviceAnswer& answer) {
   std::vector<CostPrediction> shown(answer.other.begin(),
                                     answer.other.begin() + std::min<ptrdiff_t>(2, std::ssize(answer.other)));
@@ -147,7 +147,7 @@ double LineOf(const CostPrediction& one, std::string_view name) {
   return found == one.lines.end() ? 0 : found->value;
 }
 
-/// A cause for which a training waits, in all its epochs.
+/// Represents a cause for which a training waits, in all its epochs.
 struct Wait {
   double seconds = 0;
   std::string_view what;
@@ -155,7 +155,7 @@ struct Wait {
   std::string_view when;
 };
 
-/// The waits for bytes of the way that is chosen.
+/// Returns the waits for bytes of the way that is chosen.
 std::vector<Wait> WaitsForBytes(const CostPrediction& one, const CostInputs& in) {
   constexpr std::string_view kStore = "the store and the network, which bring the bytes";
   constexpr std::string_view kDisk = "the disk of the machine";

@@ -51,7 +51,7 @@ TEST(AdviseAnswer, FiveLinesForWhoPays) {
   const std::vector<std::string> lines = Lines(Measured());
   ASSERT_EQ(lines.size(), 5U);
   EXPECT_THAT(lines[0], StartsWith("Do: stream from the store"));
-  // Ten epochs of 125 s on the CPUs.
+  // These are ten epochs of 125 s on the CPUs.
   EXPECT_THAT(lines[1], StartsWith("Cost: $12.5"));
   EXPECT_THAT(lines[1], HasSubstr("for big at $36.00 an hour"));
   EXPECT_THAT(lines[1], HasSubstr("Storing the data costs $0.230 a month."));

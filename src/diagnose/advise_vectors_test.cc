@@ -8,9 +8,9 @@
 #include "diagnose/data_source.h"
 #include "diagnose/service_advice.h"
 
-// The examples of two documents of AWS, each by its name. They are its guide to data sources of training jobs (003),
-// and its report on heterogeneous clusters (004). docs/advise.md lists the numbers in these sources that cannot be
-// right.
+// This file has the examples of two documents of AWS, each by its name. They are its guide to data sources of training
+// jobs (003), and its report on heterogeneous clusters (004). docs/evidence.md lists the numbers in these sources that
+// cannot be right.
 
 namespace millrace {
 namespace {

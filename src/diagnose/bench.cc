@@ -79,7 +79,7 @@ absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
   return absl::OkStatus();
 }
 
-/// The same, with what it cost.
+/// Returns the same, with what it cost.
 absl::StatusOr<BenchWindow> TakeWindow(const BenchSet& set, Loader& loader, const BenchSettings& settings,
                                        const GpuMeter* gpus, const std::function<void(double)>& progress) {
   BenchWindow window;
@@ -241,7 +241,7 @@ absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, con
 
 namespace {
 
-/// The place of the next batch, without its memory.
+/// Represents the place of the next batch, without its memory.
 struct BatchPlace {
   std::vector<std::string> keys;
   Position after;

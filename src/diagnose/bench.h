@@ -24,7 +24,7 @@ namespace millrace {
 struct BenchSettings {
   int threads = 0;  // that decode; 0: one for each CPU
   int io_threads = 1;
-  /// Batch, images, order, memory. Epochs, start and the last batch are the measurement's own.
+  /// These options set batch, images, order, memory. Epochs, start and the last batch are the measurement's own.
   LoaderOptions loader;
   double warm_up_seconds = 2;  // at the least; nothing of it is counted
   double window_seconds = 5;   // of each repeat, at the least

@@ -60,7 +60,7 @@ absl::StatusOr<ReportJson> ParseReport(std::string_view text, std::string_view n
   return json;
 }
 
-/// The points of all scenarios by name.
+/// Returns the points of all scenarios by name.
 std::map<std::string, const ReportJson*> PointsOf(const ReportJson& report) {
   std::map<std::string, const ReportJson*> points;
   const ReportJson* const scenarios = MemberOf(report, "scenarios");

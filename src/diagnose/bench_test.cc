@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-/// A folder that goes with the test.
+/// Provides a folder that goes with the test.
 class BenchFolder : public ::testing::Test {
  protected:
   BenchFolder() : path_(testing::TempDir() + "bench-" + std::to_string(getpid())) {

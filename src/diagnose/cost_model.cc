@@ -31,12 +31,12 @@ double Quotient(double above, double below) {
   return below > 0 ? above / below : 0;
 }
 
-/// The times that `amount` takes at these rates, none of which is zero.
+/// Returns the times that `amount` takes at these rates, none of which is zero.
 Spread Inverse(double amount, const Spread& rate) {
   return {.median = amount / rate.median, .least = amount / rate.most, .most = amount / rate.least};
 }
 
-/// A prediction that is being worked out, line by line.
+/// Represents a prediction that is being worked out, line by line.
 class Worksheet {
  public:
   Worksheet(const CostInputs& in, const PriceList& prices, std::string mode, std::string title)
@@ -57,7 +57,7 @@ class Worksheet {
                AsDouble(pages) * in_.list_seconds_per_page);
   }
 
-  /// The CPU's part of an epoch; 0 if it is not known.
+  /// Returns the CPU's part of an epoch; 0 if it is not known.
   double AddCpu() {
     if (in_.cpu_seconds_per_sample <= 0) return 0;
     return Add("CPU of an epoch", "samples x CPU-seconds of a sample / vCPUs",
@@ -65,7 +65,7 @@ class Worksheet {
                AsDouble(in_.samples) * in_.cpu_seconds_per_sample / in_.vcpus);
   }
 
-  /// The first batch, from when its bytes are asked for.
+  /// Returns the first batch, from when its bytes are asked for.
   double AddFirstBatch(double reading) {
     const double cpu = in_.cpu_seconds_per_sample * AsDouble(std::min(in_.batch, in_.samples)) / in_.vcpus;
     return Add("first batch", "reading + samples of a batch x CPU-seconds of a sample / vCPUs",
@@ -77,7 +77,7 @@ class Worksheet {
   void AddStartup(const std::string& formula, const std::string& numbers, double value) {
     result_.startup_seconds = Add("start-up", formula, numbers, value);
   }
-  /// The model's part of an epoch; 0 if it is not known.
+  /// Returns the model's part of an epoch; 0 if it is not known.
   double AddModel() {
     const double seconds = ModelSeconds(in_);
     if (seconds > 0 && !std::exchange(has_model_, true)) {
@@ -162,7 +162,7 @@ class Worksheet {
   bool has_model_ = false;  // a line
 };
 
-/// The time that all files take if each of `readers` reads one after another.
+/// Returns the time that all files take if each of `readers` reads one after another.
 double OneByOneSeconds(const CostInputs& in, double requests) {
   const double each = in.first_byte_seconds * requests + Quotient(AsDouble(in.object_bytes), in.one_bytes_per_second);
   return each / AsDouble(std::max<uint64_t>(1, in.workers));

@@ -52,15 +52,15 @@ struct CostInputs {
   double step_seconds = 0;  // of the model, for a batch of each accelerator; 0: not known
   int accelerators = 1;
 
-  // The trials on this machine, if the training is to run on it (trials.h). All are zero if there were none.
+  // These are the trials on this machine, if the training is to run on it (trials.h). All are zero if there were none.
   Spread tried_startup_seconds;        // of streaming, the index included
   Spread tried_samples_per_second;     // of streaming, behind the first batch
   Spread tried_copy_filling_seconds;   // of objects to files, beside the listing, until their bytes come at ...
   Spread tried_copy_bytes_per_second;  // ... this rate
-  /// If it is to run on another machine: what the first batch took here beyond the arithmetic, such as connecting.
+  /// This is, for a run on another machine, what the first batch took here beyond the arithmetic, such as connecting.
   double tried_beyond_seconds = 0;
 
-  // One epoch of Millrace, from its plan.
+  // This is one epoch of Millrace, from its plan.
   uint64_t stream_requests = 0;
   uint64_t stream_bytes = 0;
 };

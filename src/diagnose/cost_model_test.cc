@@ -10,7 +10,7 @@
 #include "diagnose/data_source.h"
 
 // The numbers are those of AWS's guide to data sources of training jobs, and of its report on heterogeneous clusters,
-// where they are right (docs/advise.md lists the others).
+// where they are right (docs/evidence.md lists the others).
 
 namespace millrace {
 namespace {
@@ -23,7 +23,7 @@ double ValueOf(const CostPrediction& prediction, const std::string& name) {
   return 0;
 }
 
-/// The guide's rates.
+/// Returns the guide's rates.
 CostInputs Published(double bytes, uint64_t files) {
   const PriceList& prices = BuiltInPrices();
   CostInputs in;
@@ -160,7 +160,7 @@ TEST(CostModel, TheModelCountsInTimeAndPrice) {
   EXPECT_DOUBLE_EQ(ModelSeconds(in), 1);
   in.step_seconds = 0.01;
   EXPECT_DOUBLE_EQ(PredictStreaming(in, BuiltInPrices()).epoch_seconds, 1);
-  // Also if the loader was tried.
+  // The same holds if the loader was tried.
   in.tried_startup_seconds = {.median = 2, .least = 2, .most = 2};
   in.tried_samples_per_second = {.median = 900, .least = 450, .most = 9000};
   in.step_seconds = 1;
@@ -253,7 +253,7 @@ TEST(CostModel, Pages) {
 }
 
 TEST(CostModel, Steps) {
-  // A p4d alone and with two c5.18xlarge that prepare its data; a p3 alone and with a c5.9xlarge.
+  // These are a p4d alone and with two c5.18xlarge that prepare its data; a p3 alone and with a c5.9xlarge.
   EXPECT_NEAR(DollarsOfSteps(37.688, 0.192, 100), 0.201, 0.0005);
   EXPECT_NEAR(DollarsOfSteps(45.032, 0.086, 100), 0.108, 0.0005);
   EXPECT_NEAR(DollarsOfSteps(3.825, 1.193, 100), 0.127, 0.0005);

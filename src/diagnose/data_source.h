@@ -53,7 +53,7 @@ struct VcpuNeed {
 };
 VcpuNeed NeedOfVcpus(double vcpus_per_accelerator, int accelerators, int vcpus);
 
-/// CloudWatch's CPUUtilization of a training job if all vCPUs are busy: 100 % for each.
+/// Returns CloudWatch's CPUUtilization of a training job if all vCPUs are busy: 100 % for each.
 int MostCpuUtilization(int vcpus);
 
 /// Returns the share that a cluster of CPU machines beside the accelerators saves: 1 - (price of both / price before) x

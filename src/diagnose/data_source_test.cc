@@ -59,7 +59,7 @@ TEST(DataSource, NoFiles) {
 }
 
 TEST(DataSource, VcpusOfAccelerators) {
-  // Eight accelerators that need 20 vCPUs each, on 96, and with 144 more of two other machines.
+  // These are eight accelerators that need 20 vCPUs each, on 96, and with 144 more of two other machines.
   const VcpuNeed alone = NeedOfVcpus(20, 8, 96);
   EXPECT_EQ(alone.needed, 160);
   EXPECT_EQ(alone.missing, 64);

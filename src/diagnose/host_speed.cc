@@ -48,7 +48,7 @@ bool HasPattern(const Buffer& buffer, uint64_t seed) {
   return true;
 }
 
-// A file that nobody else sees, and that is gone with its descriptor.
+// Returns a file that nobody else sees, and that is gone with its descriptor.
 absl::StatusOr<UniqueFd> NamelessFile(const std::string& folder) {
   UniqueFd file(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file) return file;

@@ -109,7 +109,7 @@ absl::Status TakePixels(const RivalJson& json, RivalPoint* point) {
   return absl::OkStatus();
 }
 
-/// InvalidArgument also if an epoch has not all images.
+/// Returns InvalidArgument also if an epoch has not all images.
 absl::StatusOr<std::vector<EpochCost>> ParseEpochs(std::string_view line, const PixelMeans& ours) {
   const RivalJson json = RivalJson::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto epochs = json.is_object() ? json.find("epochs") : json.end();
@@ -183,7 +183,7 @@ absl::StatusOr<RivalEnd> RunRival(const ChildCommand& command, const std::stop_t
                       said.empty() ? fmt::format("'{}' ended with {}", python, end->exit_status) : std::string(said)};
 }
 
-/// All objects below a place, but for what Millrace keeps there.
+/// Copies all objects below a place, but for what Millrace keeps there.
 absl::Status CopyObjects(const std::string& from_uri, const std::string& to_uri, const std::stop_token& stop) {
   Runtime runtime;
   Stores stores(runtime);

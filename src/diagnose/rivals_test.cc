@@ -94,7 +94,7 @@ TEST(RivalsTest, PixelsTellWhetherImagesWereDecoded) {
   EXPECT_NE(PixelsDiffer(ours, PixelMeans{}), "");
 }
 
-// A program in the place of Python.
+// Provides a program in the place of Python.
 class RivalProcessTest : public ::testing::Test {
  protected:
   void SetUp() override {

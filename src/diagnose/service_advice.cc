@@ -24,7 +24,7 @@ double SamplesOfStep(const ServiceQuestion& question) {
   return static_cast<double>(question.batch) * AcceleratorsOf(question.trainer);
 }
 
-/// The capacities of the machines for a second: vCPUs, and bytes; kNoLimit if one is not known.
+/// Represents the capacities of the machines for a second: vCPUs, and bytes; kNoLimit if one is not known.
 struct Rates {
   double trainer_cpus = 0;
   double worker_cpus = 0;  // of all workers
@@ -77,7 +77,7 @@ ShareRange ShareAt(const ServiceQuestion& question, const Rates& rates, double s
   return range;
 }
 
-/// The least time of a step, not below that of the model.
+/// Returns the least time of a step, not below that of the model.
 double LeastSeconds(const ServiceQuestion& question, const Rates& rates) {
   double low = std::max(question.step_seconds, 1e-9);
   if (ShareAt(question, rates, low).IsPossible()) return question.step_seconds;
@@ -93,7 +93,7 @@ double LeastSeconds(const ServiceQuestion& question, const Rates& rates) {
   return high;
 }
 
-/// Whatever would shorten the step the most if it had no limit.
+/// Returns the bound that would shorten the step the most if it had no limit.
 StepBound BoundOf(const ServiceQuestion& question, const Rates& rates, double seconds) {
   constexpr double kSame = 1 + 1e-9;
   if (question.step_seconds > 0 && seconds <= question.step_seconds * kSame) return StepBound::kAccelerator;

@@ -19,7 +19,7 @@ namespace millrace {
 
 namespace {
 
-// Images that are made side by side and then written. Enough for all CPUs of a large machine.
+// Bounds the number of images that are made side by side and then written. Enough for all CPUs of a large machine.
 constexpr uint64_t kTogether = 64;
 constexpr const char* kInterrupted = "making the synthetic data set was interrupted";
 
@@ -105,7 +105,7 @@ class ImageObjects {
       });
     }
     std::unique_lock lock(mutex_);
-    // Both, because a Put may complete before the call that started it returns.
+    // It waits for both, because a Put may complete before the call that started it returns.
     changed_.wait(lock, [this] { return in_flight_ == 0 && making_ == 0; });
     if (!status_.ok()) return status_;
     return report_;

@@ -125,7 +125,7 @@ class Copying {
   uint64_t bytes = 0;
 
  private:
-  /// For the listing, in seconds since the beginning.
+  /// These times are for the listing, in seconds since the beginning.
   struct Wait {
     double begin = 0;
     double end = 0;

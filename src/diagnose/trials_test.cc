@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 TEST(Trials, RatesAreThoseOfTheSecondHalf) {
   std::vector<TrialMark> marks;
-  // Ten samples a second while the pipeline is filled, then a hundred, for a hundredth of a CPU-second each.
+  // These are ten samples a second while the pipeline is filled, then a hundred, for a hundredth of a CPU-second each.
   for (int i = 1; i <= 10; ++i) marks.push_back({.seconds = 0.1 * i, .cpu_seconds = 1.0, .samples = uint64_t(i)});
   for (int i = 1; i <= 10; ++i) {
     marks.push_back({.seconds = 1 + 0.1 * i, .cpu_seconds = 1 + 0.1 * i, .samples = uint64_t(10 + 10 * i)});

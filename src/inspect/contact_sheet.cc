@@ -35,7 +35,7 @@ constexpr Colour kRed{204, 26, 26};
 constexpr uint8_t kOnDiagonal = 233;
 constexpr uint8_t kBesideDiagonal = 64;
 
-// The pixels of a sheet as RGBX, white at first.
+// Represents the pixels of a sheet as RGBX, white at first.
 class Canvas {
  public:
   Canvas(int width, int height)

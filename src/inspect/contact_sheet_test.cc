@@ -23,7 +23,7 @@ SheetTile Picture(Rgb colour, int width, int height) {
   return tile;
 }
 
-// The pixels of a sheet, by another library than the one that wrote them.
+// Provides the pixels of a sheet, by another library than the one that wrote them.
 class Pixels {
  public:
   explicit Pixels(const ContactSheet& sheet) : width_(sheet.width) {

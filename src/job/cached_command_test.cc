@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// A command and a cache that do what the test says.
+/// Provides a command and a cache that do what the test says.
 class CachedCommandTest : public ::testing::Test {
  protected:
   bool prepared_ = false;

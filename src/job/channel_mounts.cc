@@ -59,7 +59,7 @@ absl::Status ServeInput(const MountInput& input, const std::string& folder, uint
   } else {
     ASSIGN_OR_RETURN(from, stores.Open(input.channel.uri));
     from.prefix = AsFolder(from.prefix);
-    // Said now, and not to the first program that looks.
+    // The error is said now, and not to the first program that looks.
     ASSIGN_OR_RETURN(const bool shows_anything, ShowsAnything(*from.store, from.prefix));
     if (!shows_anything) return absl::NotFoundError(fmt::format("{} has no objects; check the URI", input.channel.uri));
   }

@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// A channel in FastFile mode.
+/// Represents a channel in FastFile mode.
 struct MountInput {
   Channel channel;
   std::optional<ChannelItems> items;  // if they are not all objects below the URI: what of it this host gets

@@ -134,7 +134,7 @@ absl::Status Clone(const Git& git, const CodeSource& code, const std::string& fo
   return git({"-C", folder, "fetch", "--quiet", "--tags", "--force", "origin"}).status();
 }
 
-// The commit that the branch, tag or commit is now.
+// Returns the commit that the branch, tag or commit is now.
 absl::StatusOr<std::string> Resolve(const Git& git, const CodeSource& code, const std::string& folder) {
   for (const std::string& name : {"origin/" + (code.ref.empty() ? "HEAD" : code.ref), code.ref}) {
     if (name.empty()) continue;
@@ -149,7 +149,7 @@ std::string RecordOf(const CodeSource& code, const std::string& commit) {
   return fmt::format("{}\n{}\n", commit, WithoutUser(code.url));
 }
 
-// The commit of the record; an error if it is of another repository.
+// Returns the commit of the record; an error if it is of another repository.
 absl::StatusOr<std::string> CommitOf(const std::string& record, const CodeSource& code, const std::string& uri) {
   const std::string commit = record.substr(0, record.find('\n'));
   if (!IsCommit(commit))
@@ -161,7 +161,7 @@ absl::StatusOr<std::string> CommitOf(const std::string& record, const CodeSource
                   WithoutUser(code.url)));
 }
 
-// The commit that the job has. If the job does not have one yet, it gets `commit`.
+// Returns the commit that the job has. If the job does not have one yet, it gets `commit`.
 absl::StatusOr<std::optional<std::string>> CommitOfJob(const CodeSource& code, const std::string& checkpoint,
                                                        const std::optional<std::string>& commit) {
   if (checkpoint.empty()) return commit;

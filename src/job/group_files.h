@@ -9,18 +9,19 @@
 
 namespace millrace {
 
-/// A group of hosts of a job, and what they run.
+/// Represents a group of hosts of a job, and what they run.
 struct JobGroup {
   std::string name;
   std::string command;  // of a shell
   uint64_t hosts = 1;
 };
 
-/// NAME=COMMAND and NAME=HOSTS, taken apart. InvalidArgument for what is none, and for names that are no DNS labels.
+/// Returns NAME=COMMAND and NAME=HOSTS, taken apart. InvalidArgument for what is none, and for names that are no DNS
+/// labels.
 absl::StatusOr<std::vector<JobGroup>> TakeGroups(const std::vector<std::string>& groups,
                                                  const std::vector<std::string>& sizes);
 
-/// The input of the files that start a job of groups.
+/// Represents the input of the files that start a job of groups.
 struct GroupFileOptions {
   std::string kind;  // "slurm-script" or "jobset"
   std::string name;  // of the job
@@ -32,8 +33,8 @@ struct GroupFileOptions {
   int requeue_exit = 75;  // the status of a host that leaves, while the others continue
 };
 
-/// The file that starts the groups: a batch script of Slurm, or a JobSet of Kubernetes. InvalidArgument for names that
-/// Kubernetes does not take, and without an image.
+/// Returns the file that starts the groups: a batch script of Slurm, or a JobSet of Kubernetes. InvalidArgument for
+/// names that Kubernetes does not take, and without an image.
 absl::StatusOr<std::string> GroupFile(const GroupFileOptions& options);
 
 }  // namespace millrace

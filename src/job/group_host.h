@@ -28,7 +28,7 @@ class GroupHost {
     std::optional<int> may_leave_with;
     bool is_job = false;  // the success of this host is that of the job
   };
-  /// The actions of a host, and its knowledge of the others.
+  /// Represents the actions of a host, and its knowledge of the others.
   struct Actions {
     std::function<void(int signal)> signal;                   // to the command
     std::function<void(HostState state, int status)> report;  // to the coordinator

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-/// One host with a command and a coordinator that do what the test says.
+/// Provides one host with a command and a coordinator that do what the test says.
 class GroupHostTest : public ::testing::Test {
  protected:
   GroupHost Host(GroupHost::Options options) {

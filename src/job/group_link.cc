@@ -36,14 +36,14 @@ HttpReply GroupReply(int status, std::string text) {
   return reply;
 }
 
-/// A request whose body does not matter.
+/// Represents a request whose body does not matter.
 class NoBody final : public HttpExchange {
  public:
   void OnBody(ByteSpan) override {}
   void OnBodyEnd() override {}
 };
 
-// The text that the proof of a report is made of.
+// Returns the text that the proof of a report is made of.
 std::string GroupText(const HttpRequestHead& head) {
   return fmt::format("{}\n{}\n{}", head.method, head.target, head.headers.Find(kDigestHeader).value_or(""));
 }

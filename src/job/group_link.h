@@ -29,7 +29,7 @@ class GroupCoordinator {
   GroupCoordinator(const GroupCoordinator&) = delete;
   GroupCoordinator& operator=(const GroupCoordinator&) = delete;
 
-  /// The port on which it listens.
+  /// Returns the port on which it listens.
   uint16_t port() const { return server_->port(); }
   /// There is a verdict, and all hosts have heard it.
   bool AllKnow() const;

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr minutes kHang{3};
 
-/// Texts that threads say, and verdicts that they wake the test for.
+/// Provides texts that threads say, and verdicts that they wake the test for.
 class Heard {
  public:
   std::function<void(const std::string&)> say() {

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// The part of one host in a job of several groups.
+/// Represents the part of one host in a job of several groups.
 struct GroupRole {
   std::string group;
   std::string coordinator;       // the host, of the main group, that all others talk to
@@ -19,7 +19,7 @@ struct GroupRole {
   uint64_t main_hosts = 1;       // hosts of the main group
 };
 
-/// Flags that say it, where nothing else does.
+/// Represents flags that say it, where nothing else does.
 struct RoleFlags {
   std::string role;
   std::string coordinator;

@@ -14,13 +14,13 @@
 
 namespace millrace {
 
-/// A channel in Pipe mode, and what is in it.
+/// Represents a channel in Pipe mode, and what is in it.
 struct PipeInput {
   Channel channel;
   ChannelItems items;
 };
 
-/// The channels of a job that are served while it runs.
+/// Represents the channels of a job that are served while it runs.
 struct ServedChannels {
   std::vector<PipeInput> pipes;
   std::vector<MountInput> mounts;
@@ -30,7 +30,7 @@ struct ServedChannels {
 /// Shows how much of something is done. It is destroyed when that ends.
 using ShowProgress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-/// The reports of a job about itself, for people.
+/// Represents the reports of a job about itself, for people.
 struct JobTalk {
   std::function<void(const std::string&)> say;  // one sentence each, without its end
   std::function<ShowProgress(const std::string& label)> progress;

@@ -25,17 +25,17 @@ class JobLineage {
  public:
   static absl::StatusOr<std::unique_ptr<JobLineage>> Open(const std::string& path);
 
-  /// The objects of a channel, which come before the channel itself. One channel at a time.
+  /// Records the objects of a channel, which come before the channel itself. One channel at a time.
   absl::Status Object(const Channel& channel, std::string_view uri, const ObjectInfo& object);
   absl::Status Objects(const Channel& channel, const ChannelItems& items);
   /// If there are no objects, it is a folder that the program reads by itself, and they are not known.
   absl::Status End(const TrainingJob& job, const Channel& channel);
   absl::Status Epoch(const Channel& channel, const FedEpoch& fed);
-  /// The program: where its repository is, and the commit.
+  /// Records the program: where its repository is, and the commit.
   absl::Status Code(const std::string& url, const std::string& commit);
   /// An object that the job has left: `name` is "model" or "output".
   absl::Status Output(const std::string& name, const std::string& uri, const std::string& etag, uint64_t bytes);
-  /// Files below `uri`, in place of such an object.
+  /// Records files below `uri`, in place of such an object.
   absl::Status OutputFiles(const std::string& name, const std::string& uri, uint64_t files);
 
  private:

@@ -31,7 +31,7 @@ int CountGpus() {
   return count;
 }
 
-// The names, sorted, each once.
+// Returns the names, sorted, each once.
 std::vector<std::string> HostNames(std::string_view text, char between) {
   const std::set<std::string> names = absl::StrSplit(ToAbsl(text), between, absl::SkipEmpty());
   return {names.begin(), names.end()};

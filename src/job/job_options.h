@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// The description of a training job, in SageMaker's terms, as texts of the options of `millrace run`.
+/// Represents the description of a training job, in SageMaker's terms, as texts of the options of `millrace run`.
 struct JobOptions {
   std::vector<std::string> channels;
   std::vector<std::string> hyperparameters;
@@ -37,7 +37,7 @@ struct JobOptions {
   }
 };
 
-/// The limits of a job, and where its results go.
+/// Represents the limits of a job, and where its results go.
 struct JobPlaces {
   std::optional<uint64_t> max_seconds;  // that it may run, all attempts together
   std::string output;                   // URI of a folder for its model and output at the end; "": none
@@ -48,7 +48,7 @@ struct JobPlaces {
   bool any() const { return max_seconds || !output.empty() || !checkpoints.empty(); }
 };
 
-/// A job, and what a request says beside it.
+/// Represents a job, and what a request says beside it.
 struct DescribedJob {
   TrainingJob job;
   std::set<std::string> secrets;  // names of hyperparameters whose values are not shown

@@ -15,7 +15,7 @@ namespace millrace {
 
 using TemplateValues = nlohmann::ordered_json;
 
-/// The text of src/job/templates/NAME. "" if there is no such file.
+/// Returns the text of src/job/templates/NAME. "" if there is no such file.
 std::string_view JobTemplate(std::string_view name);
 
 /// Replaces {{NAME}} by a string or a number. {{#NAME}}...{{/NAME}} is repeated for each object of a list; the members
@@ -28,7 +28,7 @@ std::string FillText(std::string_view text, const TemplateValues& values);
 /// member belongs to an object of a list, the whole object is left out.
 TemplateValues FillJson(std::string_view text, const TemplateValues& values);
 
-/// The JSON as the text of a file.
+/// Returns the JSON as the text of a file.
 std::string JsonFile(const TemplateValues& json);
 
 }  // namespace millrace

@@ -40,7 +40,7 @@ void MetricsFile::Write() {
 }
 
 absl::Status MetricsFile::TryWrite() {
-  // For the user of a node exporter, which is another one, whatever the umask is.
+  // The file is readable for the user of a node exporter, which is another one, whatever the umask is.
   constexpr mode_t kForAll = 0644;
   const std::lock_guard lock(mutex_);
   MetricsText text;

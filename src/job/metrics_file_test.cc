@@ -36,7 +36,7 @@ TEST(MetricsFile, ItIsWrittenWhileTheRunLives) {
     MetricsFile file(path, metrics, say, std::chrono::milliseconds(1));
     file.Write();
     EXPECT_THAT(TextOf(path), HasSubstr("\nmillrace_run_alive_timestamp_seconds "));
-    // Without an event.
+    // The file is written without an event.
     std::filesystem::remove(path);
     for (int i = 0; i < 30'000 && !std::filesystem::exists(path); ++i)
       ASSERT_TRUE(SleepUnlessStopped(std::chrono::milliseconds(1), {}));

@@ -57,7 +57,7 @@ absl::Status TakeCode(const CodeOptions& given, JobLineage* lineage, SupervisorO
   return lineage != nullptr ? lineage->Code(WithoutUser(code.url), options.code) : absl::OkStatus();
 }
 
-// The job that the options describe, and those of its channels that are served while it runs.
+// Represents the job that the options describe, and those of its channels that are served while it runs.
 struct PreparedJob {
   std::optional<JobRoot> root;  // held to the end
   TrainingJob job;

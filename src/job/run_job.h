@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// A git repository for the command.
+/// Represents a git repository for the command.
 struct CodeOptions {
   std::string source;           // URL[@REF]; "": none
   std::string folder = "code";  // of the clone

@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-/// The value of a field; that of `otherwise` if there is none of its type.
+/// Returns the value of a field; that of `otherwise` if there is none of its type.
 template <typename T>
 T FieldOr(const RunJournal::Fields& fields, std::string_view name, T otherwise) {
   for (const auto& [field, value] : fields) {

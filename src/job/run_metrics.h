@@ -11,9 +11,9 @@
 
 namespace millrace {
 
-/// The metrics of `millrace run`: the events of its journal, counted. Counters are there from the start, with 0, so
-/// that the first event counts as an increase; those of the ends of attempts come with the first of their reason.
-/// Thread-safe.
+/// Represents the metrics of `millrace run`: the events of its journal, counted. Counters are there from the start,
+/// with 0, so that the first event counts as an increase; those of the ends of attempts come with the first of their
+/// reason. Thread-safe.
 class RunMetrics {
  public:
   RunMetrics();

@@ -63,7 +63,7 @@ ssize_t Receive(int fd, void* into, size_t bytes) {
   return got;
 }
 
-/// A question of the supervisor.
+/// Represents a question of the supervisor.
 struct GateQuestion {
   uint64_t attempt = 0;  // that is going to begin; 0: the job has ended
   JobOutcome outcome = JobOutcome::kFailure;

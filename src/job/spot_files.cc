@@ -36,7 +36,7 @@ std::string UserData(const RunOptions& run, const SpotFileOptions& options) {
                    {"logs", supervisor.log_folder.empty() ? "\"$WORK/logs\"" : ShellWord(supervisor.log_folder)}});
 }
 
-// The values of --ec2.
+// Returns the values of --ec2.
 absl::StatusOr<std::map<std::string, std::string>> TakeEc2(const SpotFileOptions& options) {
   static const std::set<std::string> kKnown = {"image",      "type", "subnet",         "profile",
                                                "fleet-role", "disk", "security-group", "key-name"};
@@ -63,7 +63,7 @@ std::string JobName(const std::string& checkpoint) {
   return checkpoint.substr(begin, end - begin);
 }
 
-// The value of the tag millrace:job. A tag has up to 256 characters.
+// Returns the value of the tag millrace:job. A tag has up to 256 characters.
 std::string JobTag(const std::string& checkpoint) {
   constexpr size_t kMaxTagChars = 256;
   return checkpoint.size() <= kMaxTagChars ? checkpoint : HexEncode(Sha256(AsBytes(checkpoint)));
@@ -97,7 +97,7 @@ absl::StatusOr<std::string> SpotFleet(const RunOptions& run, const SpotFileOptio
   return JsonFile(FillJson(JobTemplate("spot-fleet.json"), values));
 }
 
-/// A bucket and what lies below a key in it.
+/// Represents a bucket and what lies below a key in it.
 struct S3Place {
   std::string bucket;
   std::string key;

@@ -16,7 +16,7 @@ using MetricLabels = std::vector<std::pair<std::string_view, std::string_view>>;
 
 /// Holds metrics that are gathered from several places, and written in Prometheus's text format, version 0.0.4.
 ///
-/// Files with the names of metrics: cli/top_view.cc, deploy/prometheus, deploy/grafana, docs/metrics.md.
+/// These files have the names of metrics: cli/top_view.cc, deploy/prometheus, deploy/grafana, docs/metrics.md.
 ///
 ///   MetricsText text;
 ///   text.Counter("millrace_requests_total", "Requests that were sent.", {{"method", "GET"}}, 12);

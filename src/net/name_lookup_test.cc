@@ -12,7 +12,7 @@ namespace {
 
 using Found = std::pair<NameLookup::Error, NameLookup::Addresses>;
 
-/// The answer of one lookup on a loop of its own.
+/// Returns the answer of one lookup on a loop of its own.
 Found LookUp(const std::string& host, uint16_t port, NameLookup::Find find = nullptr) {
   EventLoop loop("test");
   std::optional<NameLookup> lookup;

@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kMaxMarkBytes = 1 << 20;
 constexpr uint64_t kMaxSkippedBytes = uint64_t{1} << 30;
 
-// NotFound or FailedPrecondition when it is not there any more.
+// Returns NotFound or FailedPrecondition when it is not there any more.
 absl::StatusOr<Uint128> HashObject(ObjectStore& store, const std::string& key, const ObjectInfo& object,
                                    const std::stop_token& stop) {
   Xxh3Stream hash;

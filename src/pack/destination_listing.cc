@@ -17,7 +17,7 @@ constexpr std::string_view kFragmentStart = ".millrace/pack-";
 constexpr std::string_view kShardStart = "shard-";
 constexpr size_t kDigits = 6;
 
-// The number of a name such as shard-000012.tar, whatever its ending.
+// Returns the number of a name such as shard-000012.tar, whatever its ending.
 std::optional<uint64_t> NumberIn(std::string_view name) {
   if (!name.starts_with(kShardStart) || name.find('/') != std::string_view::npos) return std::nullopt;
   name.remove_prefix(kShardStart.size());

@@ -35,7 +35,7 @@ struct PackNames {
 /// Has the objects of the destination. All but `foreign` and keys of ObjectInfo are names below the destination.
 struct DestinationListing {
   DestinationListing() = default;
-  /// `job_shards`: how many the job has.
+  /// `job_shards` says how many the job has.
   DestinationListing(PackNames pack_names, uint64_t job_shards)
       : names(std::move(pack_names)), shard_count(job_shards) {}
 

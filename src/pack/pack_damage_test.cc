@@ -32,7 +32,7 @@ class PackDamageTest : public PackTest {
     AppendTarEnd(tar);
     return tar;
   }
-  // Two shards of three samples, one of which has lost its last two.
+  // Writes two shards of three samples, one of which has lost its last two.
   void PutTruncated(const std::string& uri) {
     Put(uri, "a.tar", TarOf(0, 3));
     Put(uri, "b.tar", TarOf(3, 3).substr(0, 1024 + 700));

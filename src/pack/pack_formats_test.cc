@@ -41,7 +41,7 @@ class PackFormats : public testing::PackTest, public ::testing::WithParamInterfa
     options.fields = std::move(fields);
     return Run(from, to, options);
   }
-  // The values of all samples, by name, in index order.
+  // Returns the values of all samples, by name, in index order.
   std::vector<std::map<std::string, std::string>> Values(const std::string& uri) {
     std::vector<std::map<std::string, std::string>> all;
     const auto dataset = Open(uri);

@@ -14,7 +14,7 @@ bool HasImage(const SampleShape& sample) {
                      [](const FieldShape& field) { return !field.image.empty(); });
 }
 
-// The max size of a sample's entry in the fragment of its shard (fragment.h).
+// Returns the max size of a sample's entry in the fragment of its shard (fragment.h).
 uint64_t EntryBytes(const SampleShape& sample, const ShardEncoder& encoder) {
   constexpr uint64_t kRecordKeyBytes = 32;  // of the place, which is the key where the format keeps none
   constexpr uint64_t kAroundSample = 28;    // lengths, CRC, the number of a class

@@ -205,7 +205,8 @@ TEST_F(PackTest, ClassesByMap) {
   EXPECT_THAT(tar.ToString(), HasSubstr("class folders"));
 }
 
-// One damaged sample among small ones that are read together, one of several parts, one that is gone, one replaced.
+// These are one damaged sample among small ones that are read together, one of several parts, one that is gone, one
+// replaced.
 TEST_F(PackTest, BadSamplesAreLeftOutAndReported) {
   PutRawObjects("mem://s/raw", 8);
   PackOptions options;
@@ -256,7 +257,7 @@ TEST_F(PackTest, BadSamplesAreLeftOutAndReported) {
 TEST_F(PackTest, DamagedSamplesOfShardsAreLeftOut) {
   PutRawObjects("mem://s/raw", 8);
   ASSERT_TRUE(Run("mem://s/raw", "mem://s/tar", 1 << 20).ok());
-  // An index that pins what was damaged since, as on a disk that rots.
+  // This is an index that pins what was damaged since, as on a disk that rots.
   const auto location = stores_.Open("mem://rot");
   std::string shard = ReadKey("mem://s/tar", "shard-000000.tar");
   const auto tar = Open("mem://s/tar");

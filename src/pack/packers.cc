@@ -19,8 +19,8 @@ constexpr uint64_t kPackerBytes = 64 << 20;     // what the buffers of one packe
 constexpr uint64_t kFewPackerBytes = 32 << 20;  // with less, fewer of them do better
 constexpr uint64_t kLeastPackerBytes = 512 << 10;
 
-// The bytes that a packer holds of a shard: its entries in the index, and the data that its encoder keeps of each
-// sample (offsets, lines of an .idx). If the format needs it, also the shard itself.
+// Returns the bytes that a packer holds of a shard: its entries in the index, and the data that its encoder keeps of
+// each sample (offsets, lines of an .idx). If the format needs it, also the shard itself.
 uint64_t HeldOfShard(const PackPlan& plan, const ShardEncoder& encoder) {
   constexpr uint64_t kEntryCopies = 3;  // as they grow, and as the fragment that is written
   constexpr uint64_t kKeptOfSample = 64;

@@ -32,7 +32,7 @@ std::string_view LastLine(std::string_view text) {
   return before == std::string_view::npos ? text : text.substr(before + 1);
 }
 
-// The number of its samples, which it begins with; nullopt when it is not as long as that.
+// Returns the number of its samples, which it begins with; nullopt when it is not as long as that.
 std::optional<uint64_t> SamplesOfMds(const std::filesystem::path& shard, uint64_t bytes) {
   std::error_code error;
   if (std::filesystem::file_size(shard, error) != bytes || error) return std::nullopt;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = 1 << 20;
 
-// The findings of a listing.
+// Represents the findings of a listing.
 struct Seen {
   bool mark = false;
   bool record = false;
@@ -76,7 +76,7 @@ PackJob JobLike(const PackJob& there, const PackOptions& options) {
   return job;
 }
 
-// The job that is kept there; nullopt if there is none that this version understands.
+// Returns the job that is kept there; nullopt if there is none that this version understands.
 template <typename Kept>
 std::optional<Kept> ReadKept(const Location& place, std::string_view name) {
   const absl::StatusOr<std::string> text = ReadAll(*place.store, place.Key(name), kMaxTextBytes);

@@ -149,7 +149,7 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
     }
     return std::nullopt;
   };
-  // For messages only, and so just where the two differ.
+  // The name is for messages only, and so just where the two differ.
   const auto source_name = [](const IndexedField& field, std::string_view as) {
     return field.name == as ? std::string() : std::string(field.name);
   };

@@ -39,7 +39,7 @@ constexpr uint64_t kAnyGrowth = 64 << 20;   // bytes that any stream may decompr
 constexpr uint64_t kSpaceEvery = 64 << 20;  // decompressed bytes from one look at the free space to the next
 constexpr uint64_t kFreeShare = 20;         // one twentieth of the file system stays free
 
-// The shards of a Parquet file.
+// Returns the shards of a Parquet file.
 ParquetTarget ParquetTargetOf(const Location& scratch, const std::string& key) {
   const std::filesystem::path shards = scratch.store->Uri(scratch.Key(key));  // a path: the store is a folder
   return {.folder = shards.parent_path(),
@@ -182,7 +182,7 @@ class Unpacker {
     return out->Commit().status();
   }
 
-  // The result of a compressed stream.
+  // Represents the result of a compressed stream.
   struct Stream {
     absl::Status damage;   // of the stream; the store and the disk are well
     uint64_t written = 0;  // bytes
@@ -257,7 +257,7 @@ class Unpacker {
     return DeleteBlocking(*scratch_.store, copy);
   }
 
-  // All of an object, in order, by pieces that are read ahead.
+  // Reads all of an object, in order, by pieces that are read ahead.
   absl::Status Read(const ObjectInfo& listed, MemoryBudget& memory, absl::FunctionRef<absl::Status(ByteSpan)> sink) {
     return ReadPieces(*data_.store, memory, ObjectReader::All(listed), stop_.get_token(),
                       [&](const ObjectReader::Piece& piece) -> absl::Status {
@@ -326,8 +326,8 @@ UnpackedNames::UnpackedNames(const DatasetPlace& data, const CompressedShards& s
   }
 }
 
-// The meaning of the path with whose part below the folder `message` begins, and its length; "" for what is not one of
-// the source's.
+// Returns the meaning of the path with whose part below the folder `message` begins, and its length; "" for what is not
+// one of the source's.
 std::string_view UnpackedNames::ObjectAt(std::string_view message, size_t* length) const {
   constexpr std::string_view kNumberOfShard = ".00000.mds";
   const Name* longest = nullptr;

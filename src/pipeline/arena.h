@@ -33,7 +33,7 @@ class Arena {
   uint64_t capacity() const { return units_ * unit_; }
   uint64_t limit() const { return limit_units_ * unit_; }
   uint64_t used() const { return used_units_ * unit_; }
-  /// The bytes that the system has given for it: those up to the last one that was handed out.
+  /// Returns the bytes that the system has given for it: those up to the last one that was handed out.
   uint64_t touched() const { return touched_units_ * unit_; }
 
   /// Returns a unit that wastes about 5 % of samples of this size.
@@ -54,7 +54,7 @@ class Arena {
   uint64_t next_ = 0;  // place where a search begins: below it nothing was freed since the last one
 };
 
-/// Bytes of an arena, which return there when it dies. Move-only.
+/// Represents bytes of an arena, which return there when it dies. Move-only.
 class ArenaBlock {
  public:
   ArenaBlock() = default;

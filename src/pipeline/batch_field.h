@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// An entry of every batch, made of one field of each sample.
+/// Represents an entry of every batch, made of one field of each sample.
 struct BatchField {
   enum class Kind : uint8_t {
     kImage,  // pixels, an array of the batch; or, if it is encoded, a value
@@ -37,7 +37,7 @@ struct BatchField {
   }
 };
 
-/// The number that the array of an entry holds in rows without a sample, in place of the usual one.
+/// Represents the number that the array of an entry holds in rows without a sample, in place of the usual one.
 struct FieldPadding {
   std::string name;  // of the entry
   double value = 0;

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// The places of the arrays of a batch of one shape in its slot of memory. Fixed for a loader.
+/// Represents the places of the arrays of a batch of one shape in its slot of memory. Fixed for a loader.
 class BatchLayout {
  public:
   /// Takes the `length` of rows of tokens, or 0 for other batches.

@@ -91,7 +91,7 @@ TEST(BatchLayout, PadsPlacesOfARow) {
   EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.end()), (std::vector<int32_t>{0, 0, 0, 0, 0, 9, 9, 0}));
 }
 
-// A batch of two rows of three tokens, or of two images of 4x4.
+// Provides a batch of two rows of three tokens, or of two images of 4x4.
 class CheckShapeTest : public ::testing::Test {
  protected:
   CheckShapeTest() {

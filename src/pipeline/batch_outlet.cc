@@ -14,7 +14,7 @@ namespace {
 
 using OutletClock = std::chrono::steady_clock;
 
-// The interval at which a waiting consumer looks for the cause: finer than any cause that matters, and cheap.
+// This is the interval at which a waiting consumer looks for the cause: finer than any cause that matters, and cheap.
 constexpr std::chrono::milliseconds kLedgerTick{2};
 
 void LogReplaced(const QuarantinedSample& sample) {

@@ -63,13 +63,13 @@ class BatchOutlet {
 
   // ---- The owner
 
-  /// Thread-safe, with or without the mutex.
+  /// This is thread-safe, with or without the mutex.
   BatchRing& ring() { return ring_; }
   /// Adds the next batch, in a slot of the ring. May throw std::bad_alloc.
   void Put(Batch batch);
   /// Ends the batches: there are no more. OK means after the last epoch.
   void End(absl::Status status);
-  /// The number of batches that the consumer has not taken.
+  /// Returns the number of batches that the consumer has not taken.
   uint64_t untaken() const { return batches_.size(); }
   /// The number of slots that the consumer does not hold.
   uint64_t unheld() const { return slots_ - held_; }

@@ -13,7 +13,7 @@ using std::chrono::minutes;
 
 constexpr uint64_t kSlots = 2;
 
-// An outlet and its owner, which counts the calls of hooks.
+// Provides an outlet and its owner, which counts the calls of hooks.
 class BatchOutletTest : public ::testing::Test {
  protected:
   // Makes the n-th batch, in a slot.

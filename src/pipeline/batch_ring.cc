@@ -13,7 +13,7 @@ constexpr size_t kPage = 4096;
 }  // namespace
 
 struct BatchRing::State {
-  /// The memory of a slot, in whole pages.
+  /// Represents the memory of a slot, in whole pages.
   struct SlotMemory {
     Buffer block;
     MutableByteSpan bytes;  // of the block

@@ -12,9 +12,9 @@
 
 namespace millrace {
 
-/// Slots of one size for batches, made on demand up to a bound and used again. A slot is out as long as a copy of its
-/// pointer is held, also after the ring has died: the consumer's arrays keep their memory. No two slots share a page,
-/// so that each can be pinned by itself; while the ring lives, no slot is freed. Thread-safe.
+/// Represents slots of one size for batches, made on demand up to a bound and used again. A slot is out as long as a
+/// copy of its pointer is held, also after the ring has died: the consumer's arrays keep their memory. No two slots
+/// share a page, so that each can be pinned by itself; while the ring lives, no slot is freed. Thread-safe.
 class BatchRing {
  public:
   /// Takes a `budget`, which may be empty and is given back when the ring and all slots are gone. `returned` is called,

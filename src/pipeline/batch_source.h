@@ -19,7 +19,7 @@
 
 namespace millrace {
 
-/// An array of a batch.
+/// Represents an array of a batch.
 struct ArrayShape {
   std::string name;   // as Python's batches have it: "image", "tokens" ...
   std::string dtype;  // "uint8", "float32", "int32", "int64", "bool"
@@ -41,14 +41,14 @@ struct BatchArray {
   MutableByteSpan bytes;
 };
 
-/// Bytes of any length, one for each row.
+/// Represents bytes of any length, one for each row.
 struct BatchValues {
   std::string name;  // of the entry
   BatchField::Kind kind = BatchField::Kind::kBytes;
   std::vector<std::string> rows;  // [batch]; "" for padding
 };
 
-/// A batch without its arrays.
+/// Represents a batch without its arrays.
 struct BatchFacts {
   uint64_t size = 0;  // rows: `batch` below; those of its shape, or fewer in a short last batch
   std::vector<BatchValues> values;
@@ -65,11 +65,11 @@ struct BatchFacts {
   uint64_t odd_images = 0;                     // with warnings of their codec, which are shown as Pillow shows them
 };
 
-/// One batch of one rank, with all that its receiver needs to account for it. A batch of two images, for example, has
-/// the arrays `image` [2, 224, 224, 3], `label` [2], `valid` [2] and `sample` [2]. Move-only; its memory returns to its
-/// source when it and all copies of `memory` are gone, also after the source itself is gone. Its values are the
-/// consumer's from the start: the source does not count them any more. Rows without a sample are padding: label -100,
-/// pad_token, values without bytes.
+/// Represents one batch of one rank, with all that its receiver needs to account for it. A batch of two images, for
+/// example, has the arrays `image` [2, 224, 224, 3], `label` [2], `valid` [2] and `sample` [2]. Move-only; its memory
+/// returns to its source when it and all copies of `memory` are gone, also after the source itself is gone. Its values
+/// are the consumer's from the start: the source does not count them any more. Rows without a sample are padding: label
+/// -100, pad_token, values without bytes.
 ///
 /// Arrays of samples are images and labels that are integers. They have the names of their fields, or "image" and
 /// "label" if no fields are given. Rows of tokens have these arrays:
@@ -137,8 +137,8 @@ struct LoaderReport {
   void Add(const Batch& batch);
 };
 
-/// A source of batches, in order and each once: a Loader, or another machine's. Next and WaitReady may be called from
-/// any one thread at a time, all others from any thread.
+/// Represents a source of batches, in order and each once: a Loader, or another machine's. Next and WaitReady may be
+/// called from any one thread at a time, all others from any thread.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -154,12 +154,12 @@ class BatchSource {
 
   virtual LoaderReport report() const = 0;
 
-  /// The shapes of batches. Every batch has one of them, since its memory is laid out by it. With LastBatch::kShort the
-  /// last batch of an epoch may have fewer rows.
+  /// Returns the shapes of batches. Every batch has one of them, since its memory is laid out by it. With
+  /// LastBatch::kShort the last batch of an epoch may have fewer rows.
   virtual const std::vector<BatchShape>& shapes() const = 0;
-  /// The number of batches of an epoch, for this and every rank.
+  /// Returns the number of batches of an epoch, for this and every rank.
   virtual uint64_t steps_per_epoch() const = 0;
-  /// The number of samples, or rows, of an epoch, of all ranks.
+  /// Returns the number of samples, or rows, of an epoch, of all ranks.
   virtual uint64_t samples_per_epoch() const = 0;
 };
 

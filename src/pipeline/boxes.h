@@ -13,7 +13,8 @@
 
 namespace millrace {
 
-/// The form of the boxes in a field: an .npy file of numbers [n, 4], or JSON, a list of lists of four numbers.
+/// Represents the form of the boxes in a field: an .npy file of numbers [n, 4], or JSON, a list of lists of four
+/// numbers.
 struct BoxSpec {
   enum class Form : uint8_t {
     kXyxy,    // left, top, right, bottom

@@ -20,11 +20,11 @@ namespace {
 constexpr uint64_t kDrawDomain = 0x4d522d666f7265;  // "MR-fore"
 // RoomMaker uses the same number.
 constexpr int kCandidates = 64;
-// The number of items of an extent that are looked up for its first use.
+// This is the number of items of an extent that are looked up for its first use.
 constexpr uint64_t kItemsOfExtent = 64;
 constexpr uint64_t kBlock = 4096;
 
-/// A unit that is kept as a whole.
+/// Represents a unit that is kept as a whole.
 struct CacheUnit {
   uint64_t first = 0;  // item
   uint64_t items = 1;
@@ -32,7 +32,7 @@ struct CacheUnit {
   uint64_t slab_bytes = 0;  // that it takes beside its own in a slab; 0: it is a range of a file
 };
 
-/// A read of a unit.
+/// Represents a read of a unit.
 struct Access {
   uint64_t use = 0;
   uint32_t unit = 0;
@@ -56,8 +56,8 @@ absl::StatusOr<uint64_t> BytesOf(const Source& source, uint64_t first, uint64_t 
   return bytes;
 }
 
-// Bytes beside those of a unit that is a whole small object: of its head and its record. Its neighbours also leave some
-// of blocks of the disk, which are used again, but not to the last byte. 0 for other units.
+// Returns the bytes beside those of a unit that is a whole small object: of its head and its record. Its neighbours
+// also leave some of blocks of the disk, which are used again, but not to the last byte. 0 for other units.
 absl::StatusOr<uint64_t> SlabBytesOf(const LoaderPlan& plan, size_t part, const CacheUnit& unit) {
   constexpr uint64_t kTexts = 36;  // an ETag and the lengths
   constexpr uint64_t kLeft = 768;
@@ -72,7 +72,7 @@ absl::StatusOr<uint64_t> SlabBytesOf(const LoaderPlan& plan, size_t part, const 
   return kTexts + object.key.size() + of_record + std::min(kLeft, object.size / kLeftOf);
 }
 
-/// The units of a source, all or a sample of them, and their reads.
+/// Represents the units of a source, all or a sample of them, and their reads.
 class Units {
  public:
   Units(const LoaderPlan& plan, const CacheForecastOptions& options) : plan_(plan), options_(options) {}

@@ -12,8 +12,8 @@ struct CacheForecastOptions {
   uint64_t epochs = 5;
   /// The number of the world's ranks that share the cache; 0: all.
   uint64_t local_ranks = 0;
-  /// The maximal number of units that are simulated. If there are more, this many, drawn at random, represent them, in
-  /// a cache that is smaller in proportion.
+  /// This is the maximal number of units that are simulated. If there are more, this many, drawn at random, represent
+  /// them, in a cache that is smaller in proportion.
   uint64_t most_units = 100'000;
 };
 
@@ -39,8 +39,8 @@ struct CacheForecast {
   Epoch Sum() const;
 };
 
-/// Forecasts the first epochs. The options are checked as Loader::Create does, with the same errors; memory need not be
-/// free.
+/// Forecasts the first epochs. The options are checked as Loader::Create does, with the same errors; memory
+/// need not be free.
 absl::StatusOr<CacheForecast> ForecastCache(const Source& source, LoaderOptions options,
                                             const CacheForecastOptions& cache);
 

@@ -17,7 +17,7 @@ namespace millrace {
 
 namespace {
 
-// A value that lies in an object.
+// Represents a value that lies in an object.
 struct StoredValue {
   size_t rank = 0;  // of the sample in the subset
   uint32_t object = 0;

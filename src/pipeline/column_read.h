@@ -20,7 +20,8 @@ struct ColumnValue {
   std::string value;
 };
 
-/// The maximal bytes of a value. Larger ones are refused: a column is for choosing samples, not for reading them.
+/// These are the maximal bytes of a value. Larger ones are refused: a column is for choosing samples, not for reading
+/// them.
 inline constexpr uint64_t kMaxColumnValueBytes = uint64_t{64} << 10;
 
 /// Returns the values of a field of all samples of `of`, in their order; nullopt for a sample that lacks the field.

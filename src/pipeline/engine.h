@@ -18,16 +18,17 @@
 
 namespace millrace {
 
-/// The part of the process's budget that an Engine has.
+/// Represents the part of the process's budget that an Engine has.
 struct EngineMemory {
   Reservation slots;
   Reservation fetch;                            // all else; of a loader with a budget of its own
   std::unique_ptr<MemoryShares::Member> share;  // of a loader without one
 };
 
-/// The implementation of Loader: a thread that walks, the CPU pool's threads that decode, and the consumer, which takes
-/// the batches. All others only report events: the callbacks of the store and of slots, which never wait for the walk.
-/// One mutex guards the data that are passed between threads, and no thread works while it holds the mutex.
+/// Represents the implementation of Loader: a thread that walks, the CPU pool's threads that decode, and the consumer,
+/// which takes the batches. All others only report events: the callbacks of the store and of slots, which never wait
+/// for the walk. One mutex guards the data that are passed between threads, and no thread works while it holds the
+/// mutex.
 class Engine final : public Loader {
  public:
   /// Starts the walker's thread. The reservation of slots lasts as long as the last batch. If the system refuses a
@@ -45,7 +46,7 @@ class Engine final : public Loader {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  /// The events since the walker looked last.
+  /// Represents the events since the walker looked last.
   struct News {
     std::vector<std::pair<std::unique_ptr<Fetcher::Request>, absl::Status>> fetched;
     std::vector<std::unique_ptr<Walker::Task>> decoded;
@@ -54,7 +55,7 @@ class Engine final : public Loader {
     bool stopping = false;
   };
 
-  // The walker's thread.
+  // Runs on the walker's thread.
   void Walk();
   News AwaitNews(bool wait);
   bool Round(News news);

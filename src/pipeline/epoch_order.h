@@ -9,16 +9,16 @@
 
 namespace millrace {
 
-/// The steps of one epoch and the rows of their batches, for one rank; `consumed` counts the same as positions. For
-/// example, with 4 ranks and batches of 128, the rows of rank 1 in step 0 are positions 1, 5, 9 .. 509 of the plan.
-/// Without buckets a step is a stretch of the plan. With buckets, each bucket has a plan and steps of its own, and an
-/// exact mix of all their steps gives their order: then a step is a position. Not thread-safe; must not outlive the
-/// loader's plan.
+/// Represents the steps of one epoch and the rows of their batches, for one rank; `consumed` counts the same as
+/// positions. For example, with 4 ranks and batches of 128, the rows of rank 1 in step 0 are positions 1, 5, 9 .. 509
+/// of the plan. Without buckets a step is a stretch of the plan. With buckets, each bucket has a plan and steps of its
+/// own, and an exact mix of all their steps gives their order: then a step is a position. Not thread-safe; must not
+/// outlive the loader's plan.
 class EpochOrder {
  public:
   EpochOrder(const LoaderPlan& loader, uint64_t epoch);
 
-  /// The step that begins after `consumed`; LoaderPlan::StepsFrom(consumed) > 0.
+  /// Represents the step that begins after `consumed`; LoaderPlan::StepsFrom(consumed) > 0.
   struct Step {
     size_t shape = 0;    // of LoaderPlan::layouts
     uint64_t batch = 0;  // rows of the batch

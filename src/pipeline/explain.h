@@ -20,7 +20,7 @@ struct LoaderExplanation {
   double extent_bytes = 0;  // of a full one, on average
   double window_bytes = 0;  // the same; no more than all samples
 
-  /// A part of a mix.
+  /// Represents a part of a mix.
   struct Part {
     std::string uri;
     std::string class_name;  // Subset::class_name
@@ -43,8 +43,8 @@ struct LoaderExplanation {
     std::string uri;         // where the table is kept
   };
   std::vector<Rows> rows;
-  /// The share of places in the rows of an epoch that hold no tokens, except for rows that are padded or dropped at its
-  /// end.
+  /// This is the share of places in the rows of an epoch that hold no tokens, except for rows that are padded or
+  /// dropped at its end.
   double padding = 0;
 
   uint64_t steps = 0;         // that are left in the epoch

@@ -8,7 +8,7 @@ namespace millrace {
 
 namespace {
 
-// The facts about a sample that a run needs.
+// Represents the facts about a sample that a run needs.
 struct Entry {
   uint64_t rank = 0;
   uint32_t object = 0;
@@ -118,7 +118,7 @@ class RunBuilder {
   const uint64_t max_bytes_;
 };
 
-// The ranks first .. last-1.
+// Represents the ranks first .. last-1.
 struct Ranks {
   uint64_t first = 0;
   uint64_t last = 0;

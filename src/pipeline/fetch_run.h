@@ -45,7 +45,7 @@ GetOptions RequestFor(const FetchRun& run, const IndexedObject& object);
 /// The maximal number of samples, or rows, of an extent that one run may span. So many cost more to keep account of
 /// than a request does.
 inline constexpr uint64_t kMaxRunItems = 16384;
-/// The limits that end a run.
+/// Represents the limits that end a run.
 struct RunLimits {
   uint64_t bytes = 0;             // of the run
   uint64_t gap = 0;               // bytes between two parts that are not wanted: they cost as much as one more request

@@ -23,15 +23,15 @@ struct UnitId {
   friend auto operator<=>(const UnitId&, const UnitId&) = default;
 };
 
-/// A piece of a row, and the place of its tokens among those of the row.
+/// Represents a piece of a row, and the place of its tokens among those of the row.
 struct PlacedPiece {
   Segment piece;
   uint32_t start = 0;  // tokens
   bool asked = false;  // for its bytes, by the Fetcher
 };
 
-/// The stored bytes of an item: those of a sample's span, or of the tokens of a row, one piece behind the other. Other
-/// threads than that of the Fetcher's owner may read the bytes, pieces and result of a ready item.
+/// Represents the stored bytes of an item: those of a sample's span, or of the tokens of a row, one piece behind the
+/// other. Other threads than that of the Fetcher's owner may read the bytes, pieces and result of a ready item.
 class FetchedItem {
  public:
   /// Makes an item with memory of an arena (empty: there are no bytes). `bookkeeping` counts the memory that items take
@@ -49,21 +49,21 @@ class FetchedItem {
 
   MutableByteSpan span() { return memory_ ? memory_.span() : reserve_.span(); }
   ByteSpan span() const { return memory_ ? ByteSpan(memory_.span()) : reserve_.span(); }
-  /// The pieces of a row; empty for samples.
+  /// Returns the pieces of a row; empty for samples.
   std::span<const PlacedPiece> pieces() const { return pieces_; }
 
   /// True if all of it was asked for, and was fetched or failed for good.
   bool ready() const { return unasked_ == 0 && pending_ == 0; }
-  /// The reason, when ready, why there are no bytes. Only samples have DataLoss.
+  /// Returns the reason, when ready, why there are no bytes. Only samples have DataLoss.
   const absl::Status& status() const { return status_; }
   struct Damage {
     uint32_t piece = 0;
     absl::Status status;
   };
-  /// The pieces of a row, when ready, that are damaged.
+  /// Returns the pieces of a row, when ready, that are damaged.
   std::span<const Damage> damaged() const { return damaged_; }
   RequestPhase phase() const;
-  /// The progress of one of the requests in flight, if there are any.
+  /// Returns the progress of one of the requests in flight, if there are any.
   const std::shared_ptr<RequestProgress>& request() const { return request_; }
 
   std::optional<UnitId> waiting;  // the unit that waits for it to be ready; none if it was not asked for

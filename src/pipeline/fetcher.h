@@ -39,15 +39,15 @@ class Fetcher {
     uint64_t largest_extent() const;
   };
 
-  /// The wanted item, and the wanted piece of it.
+  /// Represents the wanted item, and the wanted piece of it.
   struct Wanted {
     Draw draw;
     uint32_t piece = 0;  // of a row
     friend bool operator==(const Wanted&, const Wanted&) = default;
   };
 
-  /// The facts that decide whether a neighbour is worth taking along: the order of the epoch, and the turn from which
-  /// on it is wanted.
+  /// Represents the facts that decide whether a neighbour is worth taking along: the order of the epoch, and the turn
+  /// from which on it is wanted.
   struct Horizon {
     const EpochOrder* order = nullptr;
     uint64_t epoch = 0;
@@ -63,7 +63,7 @@ class Fetcher {
     uint64_t max_items(uint64_t extent) const;
   };
 
-  /// The sizes that follow from the options.
+  /// Represents the sizes that follow from the options.
   struct Sizes {
     uint64_t landing = 0;  // bytes for runs in flight; the rest of memory_bytes holds items
     uint64_t items = 0;
@@ -87,7 +87,7 @@ class Fetcher {
 
   using Items = std::vector<std::shared_ptr<FetchedItem>>;
 
-  /// The draw for which a request is made, and its turn.
+  /// Represents the draw for which a request is made, and its turn.
   struct Cause {
     uint64_t epoch = 0;
     Draw draw;
@@ -101,7 +101,7 @@ class Fetcher {
     Items items;         // one for each unit of the run's parts, in their order
     ArenaBlock landing;  // empty if it goes straight to its place
     std::shared_ptr<RequestProgress> progress = std::make_shared<RequestProgress>(RequestPhase::kQueued);
-    // The arguments for the store.
+    // These are the arguments for the store.
     ObjectStore* store = nullptr;
     std::string key;
     MutableByteSpan into;
@@ -139,9 +139,9 @@ class Fetcher {
   uint64_t touched_landing() const { return landing_.touched(); }
   uint64_t bookkeeping() const { return bookkeeping_; }
 
-  /// True if nothing is in flight.
+  /// Returns true if nothing is in flight.
   bool idle() const { return requests_ == 0; }
-  /// True if the last Fetch was refused for the number of requests, not for memory.
+  /// Returns true if the last Fetch was refused for the number of requests, not for memory.
   bool at_request_limit() const { return requests_ >= options_.max_requests; }
 
  private:
@@ -154,7 +154,7 @@ class Fetcher {
     size_t operator()(const EarlyKey& key) const { return HashKey(key.epoch, {key.draw.item, key.draw.turn}); }
   };
 
-  /// A run that found no memory.
+  /// Represents a run that found no memory.
   struct Refusal {
     FetchRun run;
     uint64_t missing = 0;  // bytes of memory that it takes
@@ -181,7 +181,7 @@ class Fetcher {
   bool landing_full_ = false;  // for the last run that needed it
   uint64_t bookkeeping_ = 0;
   std::optional<Refusal> refused_;  // of the last Fetch
-  // Items that were taken along, and the one of the last Fetch if it was not complete.
+  // These are items that were taken along, and the one of the last Fetch if it was not complete.
   absl::flat_hash_map<EarlyKey, std::shared_ptr<FetchedItem>, EarlyHash> early_;
   std::weak_ptr<FetchedItem> reserve_in_use_;
   int requests_ = 0;

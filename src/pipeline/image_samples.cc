@@ -41,7 +41,7 @@ bool MayHoldOthers(const Dataset& dataset) {
          index.SomeLack(index.image_fields());
 }
 
-// A kind and its number, such as "5 json".
+// Represents a kind and its number, such as "5 json".
 struct CountedKind {
   std::string name;
   uint64_t samples = 0;
@@ -326,7 +326,7 @@ absl::Status ImageSamples::refusal() const {
   return first;
 }
 
-// The samples that were found last.
+// Represents the samples that were found last.
 struct Source::Found {
   std::mutex mutex;
   bool is_there = false;

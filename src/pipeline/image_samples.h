@@ -20,8 +20,8 @@ struct WantedFields {
   static WantedFields Of(const LoaderOptions& options);
 };
 
-/// The result of leaving out raw objects that are no images, if raw objects are read as images. Such objects are tables
-/// of labels, texts, archives, web pages. This is the rule of torchvision's ImageFolder.
+/// Represents the result of leaving out raw objects that are no images, if raw objects are read as images. Such objects
+/// are tables of labels, texts, archives, web pages. This is the rule of torchvision's ImageFolder.
 struct ImageSamples {
   /// The samples that are left out of a data set.
   struct LeftOut {

@@ -25,7 +25,7 @@ class ImageSamplesTest : public ::testing::Test {
  protected:
   ImageSamplesTest() : runtime_({.io_threads = 1, .cpu_threads = 2}), stores_(runtime_) {}
 
-  /// Objects with bytes as long as their names.
+  /// Returns objects with bytes as long as their names.
   const Dataset& Open(const std::string& uri, const std::vector<std::string>& names) {
     const Location data = *stores_.Open(uri);
     for (const std::string& name : names) EXPECT_TRUE(PutBlocking(*data.store, name, AsBytes(name)).ok());

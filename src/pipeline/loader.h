@@ -107,7 +107,7 @@ struct LoaderOptions {
 /// Runtime, the Datasets of the source and their Stores must outlive the Loader.
 class Loader : public BatchSource {
  public:
-  /// The minimum of memory. With less, no loader works, whatever its batches and samples.
+  /// This is the minimum of memory. With less, no loader works, whatever its batches and samples.
   static constexpr uint64_t kLeastMemoryBytes = uint64_t{2} << 20;
 
   /// Reserves options.memory_bytes of runtime.memory(), or less if the data set needs less. Errors: InvalidArgument
@@ -117,7 +117,7 @@ class Loader : public BatchSource {
   /// Returns the error that Create would return about these options, except for memory.
   static absl::Status Check(const Source& source, LoaderOptions options);
 
-  /// The order in use, with defaults filled in; for a mix, that of its first part.
+  /// Returns the order in use, with defaults filled in; for a mix, that of its first part.
   virtual const OrderPolicy& policy() const = 0;
 };
 

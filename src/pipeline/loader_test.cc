@@ -32,7 +32,7 @@ constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(th
 constexpr bool kSanitized = false;
 #endif
 
-// A JPEG of one colour gradient that depends on `seed`.
+// Returns a JPEG of one colour gradient that depends on `seed`.
 std::string Jpeg(uint64_t seed) {
   std::vector<uint8_t> rgb(kSide * kSide * 3);
   for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = static_cast<uint8_t>(seed * 7 + i / (1 + seed % 5));

@@ -9,11 +9,11 @@
 
 namespace millrace {
 
-/// The memory shared by those loaders of a process that have no budget of their own. It is divided among the ones that
-/// read: each has an equal share, except for memory that others do not need. For example, two loaders share 8 GiB: each
-/// has 4 GiB, or 7 GiB if the other one needs only 1 GiB. If a loader has read ahead before another one began, it keeps
-/// these bytes until its batches are taken. Until then the other one has the rest, and kLeastBytes in any case.
-/// Thread-safe; its members may outlive it.
+/// Represents the memory shared by those loaders of a process that have no budget of their own. It is divided among the
+/// ones that read: each has an equal share, except for memory that others do not need. For example, two loaders share 8
+/// GiB: each has 4 GiB, or 7 GiB if the other one needs only 1 GiB. If a loader has read ahead before another one
+/// began, it keeps these bytes until its batches are taken. Until then the other one has the rest, and kLeastBytes in
+/// any case. Thread-safe; its members may outlive it.
 class MemoryShares {
  public:
   static constexpr uint64_t kLeastBytes = uint64_t{32} << 20;
@@ -29,7 +29,7 @@ class MemoryShares {
   struct State;
 
  public:
-  /// The membership of a loader that reads, for its life.
+  /// Represents the membership of a loader that reads, for its life.
   class Member {
    public:
     ~Member();
@@ -38,7 +38,7 @@ class MemoryShares {
 
     /// Returns the bytes that it may have now, if it has `used`.
     uint64_t Grant(uint64_t used);
-    /// The number of loaders that share now, with this one.
+    /// Returns the number of loaders that share now, with this one.
     uint64_t members() const;
 
    private:

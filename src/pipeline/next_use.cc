@@ -6,8 +6,8 @@ namespace millrace {
 
 namespace {
 
-// The number of samples of a run, and of the rest of its extent, that are looked up. All come in the same window, so a
-// few are enough.
+// This is the number of samples of a run, and of the rest of its extent, that are looked up. All come in the same
+// window, so a few are enough.
 constexpr uint64_t kLookedUp = 64;
 constexpr size_t kOrders = 4;  // that are kept
 constexpr int kMostOthers = 16;

@@ -17,8 +17,8 @@ struct PlannedField {
   std::vector<std::string> fields;  // each sample has one of them; several of images that were not named
   size_t leader = kNone;            // of an image: the one that it follows, by its place in the list
   size_t column = kNone;            // of a value: its place in Batch::values
-  /// For labels that are classes by number: the numbers here of the classes of each part of the source. Empty: the same
-  /// numbers.
+  /// These are, for labels that are classes by number, the numbers here of the classes of each part of the source.
+  /// Empty: the same numbers.
   std::vector<std::vector<int64_t>> class_numbers;
 
   static constexpr size_t kNone = static_cast<size_t>(-1);

@@ -8,9 +8,9 @@
 
 namespace millrace {
 
-/// The waits of a program whose batches pass through other threads. Those threads take batches from a BatchSource, and
-/// work on them. Time counts from one call to the next, until the last one, and until now while the program waits.
-/// Thread-safe.
+/// Represents the waits of a program whose batches pass through other threads. Those threads take batches from a
+/// BatchSource, and work on them. Time counts from one call to the next, until the last one, and until now while the
+/// program waits. Thread-safe.
 class ProgramWaits {
  public:
   using Time = std::chrono::steady_clock::time_point;

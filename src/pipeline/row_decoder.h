@@ -12,14 +12,14 @@
 
 namespace millrace {
 
-/// A sample that was chosen in place of a damaged one.
+/// Represents a sample that was chosen in place of a damaged one.
 struct Replacement {
   absl::Status damage;   // of the sample that the plan wants
   uint64_t item = 0;     // the sample in its place
   uint64_t attempt = 0;  // from 0 on
 };
 
-/// A row of a batch, and the draw that the plan wants there.
+/// Represents a row of a batch, and the draw that the plan wants there.
 struct BatchRow {
   uint64_t epoch = 0;
   uint64_t position = 0;

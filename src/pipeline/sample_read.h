@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A sample by the values of its fields.
+/// Represents a sample by the values of its fields.
 struct SampleValues {
   struct Field {
     std::string name;

@@ -52,7 +52,7 @@ class Source {
   absl::Status Lookup(uint64_t item, IndexedSample* out) const;
 
   uint64_t total_bytes() const;  // of the samples
-  /// The stored bytes of a sample's span, or of a row, at most and on average.
+  /// Returns the stored bytes of a sample's span, or of a row, at most and on average.
   uint64_t max_item_bytes() const;
   double mean_item_bytes() const;
   double MeanItemBytesOf(size_t part) const;

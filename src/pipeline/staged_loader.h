@@ -55,7 +55,7 @@ class StagedLoader final : public BatchSource {
   using Lock = std::unique_lock<std::mutex>;
   using Time = std::chrono::steady_clock::time_point;
   using Pulled = absl::StatusOr<std::optional<Batch>>;
-  /// The place at which a loader begins to deliver an opened stage.
+  /// Represents the place at which a loader begins to deliver an opened stage.
   struct Entry {
     uint64_t before = 0;  // samples of the stages before
     Position start;
@@ -106,7 +106,7 @@ class StagedLoader final : public BatchSource {
   const uint64_t origin_;                      // samples of the first epoch before the first step
   const std::shared_ptr<CachedStore> cached_;  // that shards are read through to index them; null: there is no cache
 
-  // Used by the consumer alone.
+  // These are used by the consumer alone.
   uint64_t stage_ = 0;                               // of loader_, or of the last one; as OpenedStage::stage
   uint64_t before_ = 0;                              // samples of the stages before
   std::shared_ptr<const Dataset> dataset_;           // of it

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// The reason for which the earliest unfinished sample of the awaited batch waits. `Walker::WaitOfFront` and
+/// Represents the reason for which the earliest unfinished sample of the awaited batch waits. `Walker::WaitOfFront` and
 /// `StepBoard::CauseNow` decide it. `feed` prints it (cli/feed_report.cc), and diagnose/limit.cc finds the words.
 enum class StallCause : uint8_t {
   kQueue,  // asked for; the client waits for a free connection
@@ -34,7 +34,7 @@ StallCause CauseOf(RequestPhase phase);
 /// are in the same unit.
 bool ConsumerLimits(double waited, double elapsed);
 
-/// Seconds that the consumer waited, by cause, and the time between its first and last call.
+/// Represents seconds that the consumer waited, by cause, and the time between its first and last call.
 struct StallReport {
   std::array<double, kStallCauses> seconds{};
   double elapsed = 0;

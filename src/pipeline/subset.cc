@@ -20,7 +20,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kSubsetDomain = 0x4d522d7375627365;  // "MR-subse"
-// The number of samples in one task: whole chunks of selections.
+// This is the number of samples in one task: whole chunks of selections.
 constexpr uint64_t kTaskSamples = 8 * Selection::kChunk;
 // If there are at most this many groups, each task has a builder for each group. For more groups, that would take
 // longer than to read the index twice.
@@ -81,7 +81,7 @@ absl::Status ForEachGrouped(const Subset& of, uint64_t first, uint64_t last, Gro
   });
 }
 
-// The samples of a stretch of the index, by group.
+// Represents the samples of a stretch of the index, by group.
 struct Dealt {
   std::vector<Selection::Builder> groups;
   std::vector<uint64_t> bytes;
@@ -140,7 +140,7 @@ class ManyGroups {
   }
 
  private:
-  // The share of a group in a stretch.
+  // Represents the share of a group in a stretch.
   struct Share {
     uint64_t samples = 0;  // that are to be placed
     uint64_t bytes = 0;    // of all of them

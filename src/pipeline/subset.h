@@ -33,7 +33,7 @@ struct Subset {
   uint64_t fingerprint() const;
 };
 
-/// Conditions, all of which a sample has to meet.
+/// Represents conditions, all of which a sample has to meet.
 struct Filter {
   std::optional<KeyRange> keys;                     // of its key's hash
   bool key_groups = false;                          // it is intended that many keys are equal (CheckKeysDiffer)
@@ -52,7 +52,7 @@ struct Filter {
 /// - DataLoss: the index.
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& filter);
 
-/// The fate of samples that the data set's file of labels does not name (IndexedSample::in_labels_file).
+/// Represents the fate of samples that the data set's file of labels does not name (IndexedSample::in_labels_file).
 enum class MissingLabels : uint8_t { kRefuse, kDrop };
 
 /// Selects the samples of `of` that are in the file of labels. InvalidArgument if there are others and these are

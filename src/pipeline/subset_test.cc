@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// Raw objects in memory: three classes, spans of 1 to 40 bytes.
+/// Provides raw objects in memory: three classes, spans of 1 to 40 bytes.
 class SubsetTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kSamples = 500;
@@ -208,7 +208,7 @@ TEST_F(SubsetTest, ASourceNumbersItsItemsThrough) {
   }
 }
 
-/// An index alone, of so many samples that several threads walk it.
+/// Provides an index alone, of so many samples that several threads walk it.
 class ManyGroupsTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kSamples = 1'300'000;

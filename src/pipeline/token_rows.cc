@@ -20,8 +20,8 @@ namespace millrace {
 namespace {
 
 constexpr double kGroupBytes = 1.5 * 1024 * 1024;  // as an extent of other samples
-// The minimum of packed rows. Packs of fewer rows have too few samples to choose from, and would waste more; very long
-// rows hold many of them.
+// This is the minimum of packed rows. Packs of fewer rows have too few samples to choose from, and would waste more;
+// very long rows hold many of them.
 constexpr uint64_t kLeastPacked = 256;
 constexpr double kMaxPackedBytes = 64.0 * 1024 * 1024;
 constexpr uint64_t kLeastGroup = 16;

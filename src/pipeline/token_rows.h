@@ -23,7 +23,7 @@ namespace millrace {
 struct TokenOptions {
   static constexpr size_t kMaxBuckets = 64;
 
-  /// A length of rows, and the number of them that make a batch of one rank.
+  /// Represents a length of rows, and the number of them that make a batch of one rank.
   struct Bucket {
     uint64_t length = 0;
     uint64_t batch = 0;
@@ -40,17 +40,18 @@ struct TokenOptions {
 
   /// Returns InvalidArgument with the reason if the options are invalid.
   absl::Status Check() const;
-  /// True if rows come with position_ids and segment_ids.
+  /// Returns true if rows come with position_ids and segment_ids.
   bool with_segments() const { return layout == RowLayout::kPack || (layout == RowLayout::kStream && documents); }
   uint64_t longest() const { return buckets.empty() ? length : buckets.back().length; }
 };
 
-/// The rows that the samples of a subset make: their table, and the places of their tokens. For example, a row of 2,048
-/// tokens has documents 3 and 4 and the beginning of document 5. Immutable and thread-safe; the data set must outlive
-/// it.
+/// Represents the rows that the samples of a subset make: their table, and the places of their tokens. For example, a
+/// row of 2,048 tokens has documents 3 and 4 and the beginning of document 5. Immutable and thread-safe; the data set
+/// must outlive it.
 class TokenRows {
  public:
-  /// The maximal bytes of a sample that is fetched whole, and so verified, even if only some of its tokens are wanted.
+  /// These are the maximal bytes of a sample that is fetched whole, and so verified, even if only some of its tokens
+  /// are wanted.
   static constexpr uint64_t kWholeSampleBytes = uint64_t{64} << 10;
 
   TokenRows(Subset samples, std::string field, NumberType type, SharedArtifact file, RowTable table)
@@ -60,10 +61,10 @@ class TokenRows {
   const Subset& samples() const { return samples_; }
   NumberType type() const { return type_; }
   const std::string& field() const { return field_; }
-  /// The place of the table.
+  /// Returns the place of the table.
   const std::string& uri() const { return file_->uri(); }
 
-  /// The bytes to fetch for a piece of a row: the whole sample, or only the wanted bytes of a long one.
+  /// Represents the bytes to fetch for a piece of a row: the whole sample, or only the wanted bytes of a long one.
   struct Place {
     uint64_t sample = 0;  // as the index numbers it
     uint32_t object = 0;
@@ -77,7 +78,7 @@ class TokenRows {
   absl::StatusOr<Place> Find(const Segment& piece, IndexedSample* entry) const;
 
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
-  /// The stored bytes of the tokens of a row.
+  /// Returns the stored bytes of the tokens of a row.
   uint64_t max_row_bytes() const { return table_.length() * type_.size; }
   double mean_row_bytes() const;
 

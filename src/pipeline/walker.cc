@@ -15,9 +15,10 @@ namespace {
 // beside the budget.
 constexpr uint64_t kMaxUnitsAhead = 65536;
 constexpr size_t kMaxStepsAhead = 4096;
-// The maximal units of one round, so that fetched units get to the CPUs between rounds.
+// These are the maximal units of one round, so that fetched units get to the CPUs between rounds.
 constexpr int kMaxUnitsOfARound = 1024;
-// The bytes and units of one task, if units are so small that a task each would cost more than their decoding.
+// These are the bytes and units of one task, if units are so small that a task each would cost more than their
+// decoding.
 constexpr uint64_t kTaskBytes = uint64_t{64} << 10;
 constexpr size_t kTaskUnits = 64;
 // The bytes that each piece of a row counts for beside its tokens: it is looked up in the index.
@@ -36,7 +37,7 @@ Fetcher::Options FetchOptions(const LoaderPlan& plan, std::stop_token stop) {
   return options;
 }
 
-// A row of the batch.
+// Represents a row of the batch.
 struct Walker::Unit {
   EpochOrder::Row row;
   uint32_t number = 0;  // of the row in its batch

@@ -28,7 +28,7 @@ Fetcher::Options FetchOptions(const LoaderPlan& plan, std::stop_token stop = {})
 /// locks: its owner sends the requests, runs the tasks, and calls it when they have ended. Not thread-safe.
 class Walker {
  public:
-  /// The reason for which the earliest unfinished unit of the next batch waits.
+  /// Represents the reason for which the earliest unfinished unit of the next batch waits.
   struct Wait {
     StallCause cause = StallCause::kBudget;
     std::shared_ptr<const RequestProgress> request;  // if it waits for one, which tells the cause
@@ -37,7 +37,7 @@ class Walker {
 
   struct Unit;
   struct Step;
-  /// Units of one step that one thread decodes. They live until OnDecoded().
+  /// Represents units of one step that one thread decodes. They live until OnDecoded().
   struct Task {
     Task(const LoaderPlan& loader_plan, Step* of) : plan(loader_plan), step(of) {}
     /// Decodes all of them.
@@ -54,7 +54,7 @@ class Walker {
     std::vector<absl::StatusOr<DecodedRow>> rows;  // the result of each
   };
 
-  /// The result of a round.
+  /// Represents the result of a round.
   struct Output {
     std::vector<std::unique_ptr<Task>> tasks;
     std::vector<Batch> batches;
@@ -83,7 +83,7 @@ class Walker {
   void SetFetchMemory(uint64_t bytes) { fetcher_.SetMemory(bytes); }
   const Fetcher& fetcher() const { return fetcher_; }
 
-  /// True if no request and no task is in flight.
+  /// Returns true if no request and no task is in flight.
   bool idle() const { return fetcher_.idle() && tasks_ == 0; }
 
  private:

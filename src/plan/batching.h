@@ -72,7 +72,7 @@ struct Batching {
   uint64_t After(uint64_t consumed) const;
 
  private:
-  /// Positions that the step after `consumed` takes, unless the epoch ends before.
+  /// Returns the number of positions that the step after `consumed` takes, unless the epoch ends before.
   uint64_t StepSize(uint64_t consumed) const { return batch * world - (consumed == 0 ? begun : 0); }
   /// Returns the first position of this rank from `consumed` on. If `consumed` is not a multiple of the world, other
   /// ranks begin.

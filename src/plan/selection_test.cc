@@ -297,7 +297,8 @@ TEST(Selection, TheFingerprintIsThatOfItsMembers) {
   EXPECT_EQ(MakeSelection(200'000, third).fingerprint(), 11734144635297661634u);
   EXPECT_EQ(MakeSelection(200'000, rare).fingerprint(), 11173192463052845015u);
   EXPECT_EQ(MakeSelection(200'000, most).fingerprint(), 7553094875327090106u);
-  // Few in many chunks: single ones, a run that is a bitmap in its chunk, and one that fills chunks.
+  // The ranges have few members in many chunks: single ones, a run that is a bitmap in its chunk, and one that fills
+  // chunks.
   const uint64_t large = uint64_t{1} << 34;
   EXPECT_EQ(MakeSelection(large, {0, 65536, 65537, large / 2, large - 2, large - 1}).fingerprint(),
             6758968522529546666u);

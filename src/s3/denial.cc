@@ -96,7 +96,7 @@ std::string PolicyRemedy(const S3Denial& denial, const std::string& action) {
       action);
 }
 
-/// Refusals that have a cause of their own, whatever the permissions are.
+/// Returns the remedy of refusals that have a cause of their own, whatever the permissions are.
 std::string_view SpecialRemedy(const S3Denial& denial) {
   if (denial.code == "AllAccessDisabled") {
     return "all access to this bucket is disabled: check its name, which may be one that AWS has reserved, or ask its "

@@ -100,7 +100,7 @@ TEST_F(HeadPartsTest, TheChecksumOfPartsIsToldByTheOtherHead) {
 
 class GetPartTest : public GetTest {
  protected:
-  /// A GET of the part 1000+500, answered with its checksum.
+  /// Returns a GET of the part 1000+500, answered with its checksum.
   absl::StatusOr<GetResult> RunPart(std::function<void(int, ScriptedAnswer&)> break_answer = nullptr) {
     GetOptions options;
     options.part = true;

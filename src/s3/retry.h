@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-/// When to try again. No clock and no randomness of its own: both are given.
+/// Decides when to try again. No clock and no randomness of its own: both are given.
 
 namespace millrace {
 

@@ -82,7 +82,7 @@ TEST(AllowedPlacesTest, EveryNamedPlaceCounts) {
   EXPECT_FALSE(Allows(allowed, "s3://bucket/train/*/../../secret/x"));
   EXPECT_FALSE(Allows(allowed, "s3://bucket/train/*/[.]\\./../secret/x"));
   EXPECT_TRUE(Allows(allowed, "s3://bucket/train/..a/x"));
-  // Whatever the working folder is.
+  // This holds whatever the working folder is.
   const std::string here = std::filesystem::current_path().string();
   EXPECT_FALSE(Allows(Below({here}), "{s3://bucket/secret/a,s3://bucket/secret/b}"));
   EXPECT_FALSE(Allows(Below({here}), here + "/{a,../../../../../../../../../etc}"));

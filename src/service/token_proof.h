@@ -11,7 +11,7 @@ namespace millrace {
 /// Every request then carries a proof of its own, which holds for nothing but that request to that server. Without TLS,
 /// a listener reads along, and may repeat to the same server what he has heard; he cannot ask for more.
 
-/// In requests: the client's random number, for the server's proof; and the proof of the request.
+/// These headers are for requests: the client's random number, for the server's proof; and the proof of the request.
 inline constexpr std::string_view kNonceHeader = "Millrace-Nonce";
 inline constexpr std::string_view kProofHeader = "Millrace-Proof";
 /// A request whose proof covers its body has the SHA-256 of the body in this header.

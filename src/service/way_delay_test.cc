@@ -9,7 +9,7 @@ using std::chrono::milliseconds;
 
 const WayDelay::Time kSent{std::chrono::seconds(1000)};
 
-// An answer over a way of this delay, there and back, whose body takes so long.
+// Returns an answer over a way of this delay, there and back, whose body takes so long.
 WayDelay::Answer Over(milliseconds way, milliseconds body) {
   return {.sent = kSent, .asked = kSent, .begun = kSent + way, .came = kSent + way + body};
 }

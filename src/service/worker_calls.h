@@ -68,7 +68,7 @@ class WorkerCall {
   virtual ~WorkerCall() = default;
   /// The answer will be that the worker is lost, soon. From any thread.
   virtual void Cancel() = 0;
-  /// When the last byte of the answer came; before that, when it was begun. From any thread.
+  /// Returns when the last byte of the answer came; before that, when it was begun. From any thread.
   virtual std::chrono::steady_clock::time_point heard() const = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr double kLateTimes = 4;
 // But never before: below this, a pause of the machine or of the network is as likely.
 constexpr std::chrono::milliseconds kMinHedgeDelay{500};
 constexpr std::chrono::milliseconds kMinOpeningHedgeDelay{1500};
-// If nothing is known of the other worker.
+// This delay applies if nothing is known of the other worker.
 constexpr std::chrono::milliseconds kHedgeDelayWithUnknown{1000};
 // A hedge without use doubles the delay, so often at most, until there was none for a minute.
 constexpr int kMostDoublings = 6;

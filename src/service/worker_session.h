@@ -53,7 +53,7 @@ class WorkerSession {
   bool stopped() const;
   /// Stops, and waits for what is in flight. Its owner calls it, once, before it releases the session.
   void Join();
-  /// When the last request came, or waited.
+  /// Returns when the last request came, or waited.
   Time last_used() const;
 
  private:

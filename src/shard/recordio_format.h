@@ -18,8 +18,8 @@ inline constexpr uint32_t kRecordIoMaxLength = (1U << kRecordIoLengthBits) - 1; 
 /// This is the kind of a part, in the top bits of its second number.
 enum class RecordIoPart : uint32_t { kWhole = 0, kFirst = 1, kMiddle = 2, kLast = 3 };
 
-/// MXNet's header of a record's data: u32 flag, f32 label, u64 id, u64 id2; then, for a flag above 0, that many labels
-/// of type f32, and label is 0.
+/// MXNet's header of a record's data has u32 flag, f32 label, u64 id, u64 id2. For a flag above 0, that many labels of
+/// type f32 follow, and label is 0.
 inline constexpr uint64_t kIrHeaderBytes = 24;
 inline constexpr uint64_t kIrLabelOffset = 4;
 inline constexpr uint64_t kIrLabelBytes = 4;

@@ -56,7 +56,7 @@ absl::Status ReadIndexed(Scene& scene) {
   return Read(scene, std::move(options));
 }
 
-/// Over a connection that was used before.
+/// Reads over a connection that was used before.
 absl::Status ReadTwice(Scene& scene) {
   RETURN_IF_ERROR(ReadIndexed(scene));
   return ReadIndexed(scene);

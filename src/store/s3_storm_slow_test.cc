@@ -47,7 +47,7 @@ struct Version {
   std::array<uint32_t, kSamples> crc32cs{};
 };
 
-/// The objects of the bucket, and all that they ever were. Thread-safe.
+/// Provides the objects of the bucket, and all that they ever were. Thread-safe.
 class Objects {
  public:
   explicit Objects(ObjectStore& store) {
@@ -112,7 +112,7 @@ struct Outcomes {
   }
 };
 
-/// Some samples of the version that the index has. False when there is another by now.
+/// Reads some samples of the version that the index has. False when there is another by now.
 bool ReadIndexed(ObjectStore& store, uint64_t object, const Version& version, Rng& rng, Outcomes& outcomes) {
   const uint64_t first = rng.Below(kSamples);
   const uint64_t count = 1 + rng.Below(std::min<uint64_t>(kSamples - first, 3));
@@ -131,7 +131,7 @@ bool ReadIndexed(ObjectStore& store, uint64_t object, const Version& version, Rn
   return true;
 }
 
-/// The whole of whatever version there is, which only the store's checksum vouches for.
+/// Reads the whole of whatever version there is, which only the store's checksum vouches for.
 void ReadWhole(ObjectStore& store, uint64_t object, Objects& objects, Outcomes& outcomes) {
   std::string buffer(kObjectSize, '?');
   const auto result =

@@ -77,7 +77,7 @@ void AttemptOutput::Copy() {
   }
 }
 
-// False if there is nothing.
+// Returns false if there is nothing.
 bool AttemptOutput::CopyOnce(Stream& stream) {
   std::array<char, kBufferBytes> buffer;
   const ssize_t got = read(stream.read_end.get(), buffer.data(), buffer.size());

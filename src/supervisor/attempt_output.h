@@ -13,8 +13,8 @@
 
 namespace millrace {
 
-/// The standard output and error of one execution of a command, which go through this process: to its own, and to a log
-/// if there is one. A thread copies them. Used by one thread otherwise.
+/// Represents the standard output and error of one execution of a command, which go through this process: to its own,
+/// and to a log if there is one. A thread copies them. Used by one thread otherwise.
 class AttemptOutput {
  public:
   using Clock = std::chrono::steady_clock;
@@ -36,9 +36,9 @@ class AttemptOutput {
   /// reader of a pipe were gone. The result is an error of the log.
   absl::Status Finish();
 
-  /// The time of the last output. Thread-safe.
+  /// Returns the time of the last output. Thread-safe.
   Clock::time_point last() const { return Clock::time_point(Clock::duration(last_.load(std::memory_order_relaxed))); }
-  /// The last 4 KiB of both, after Finish.
+  /// Returns the last 4 KiB of both, after Finish.
   const std::string& tail() const { return tail_; }
 
  private:

@@ -41,7 +41,7 @@ class AttemptWatch {
   /// `program_watches`: the program looks for notices by itself.
   Action OnStop(int signal, std::optional<Milliseconds> left, bool program_watches, Time now);
   Action OnNotice(const Notice& notice, std::optional<Milliseconds> left, bool program_watches, Time now);
-  /// A sign of life: output, a heartbeat, or one of base/life_sign.h.
+  /// Takes a sign of life: output, a heartbeat, or one of base/life_sign.h.
   void OnAlive(Time when) { alive_ = std::max(alive_, when); }
   Action OnTime(Time now);
   /// The time of the next action; nullopt: nothing is due.

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// A file that keeps the newest output, between a half of `max_bytes` and all of it. It grows up to a half of
-/// `max_bytes`. Then it is renamed to PATH.1, in place of an earlier one, and begun again. Not thread-safe.
+/// Represents a file that keeps the newest output, between a half of `max_bytes` and all of it. It grows up to a half
+/// of `max_bytes`. Then it is renamed to PATH.1, in place of an earlier one, and begun again. Not thread-safe.
 class BoundedLog {
  public:
   /// Makes the file and its folders. AlreadyExists if it exists.

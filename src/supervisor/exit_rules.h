@@ -30,7 +30,7 @@ struct ExitRule {
   bool Matches(const ExitFacts& facts) const;
 };
 
-/// The first rule that matches; nullptr if none does.
+/// Returns the first rule that matches; nullptr if none does.
 const ExitRule* FindExitRule(const std::vector<ExitRule>& rules, const ExitFacts& facts);
 
 /// "code=64..78:exit", "code=1*,reason=Hang*:retry": conditions with commas between them, then the action.

@@ -39,7 +39,7 @@ TEST(ExitRules, TheFirstThatMatchesCounts) {
 }
 
 TEST(ExitRules, BatchJobDefinitionsArePasted) {
-  // The idiom of AWS's documentation for spot instances.
+  // This is the idiom of AWS's documentation for spot instances.
   const auto strategy = ParseRetryStrategy(R"({"jobDefinitionName": "train", "retryStrategy": {"attempts": 5,
       "evaluateOnExit": [{"onStatusReason": "Host EC2*", "action": "RETRY"}, {"onReason": "*", "action": "exit"}]}})");
   ASSERT_TRUE(strategy.ok()) << strategy.status();

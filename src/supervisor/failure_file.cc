@@ -34,7 +34,7 @@ absl::Status WriteFailure(const std::string& path, std::string_view sentence, st
   const size_t room = kShownBytes - text.size();
   if (output.size() > room) {
     output.remove_prefix(output.size() - room);
-    // Not from the middle of a line.
+    // The text does not begin from the middle of a line.
     if (const size_t end = output.find('\n'); end != std::string_view::npos) output.remove_prefix(end + 1);
   }
   text.append(output);

@@ -16,7 +16,7 @@ enum class HostState : uint8_t {
   kFailed,  // for good: it is not started again
 };
 
-/// The end of a job of several groups of hosts.
+/// Represents the end of a job of several groups of hosts.
 struct JobVerdict {
   int status = 0;
   std::string why;
@@ -52,7 +52,7 @@ class GroupBoard {
   const std::optional<JobVerdict>& Verdict(Time now);
   /// There is a verdict, and every host that is not lost has asked since, or has ended before.
   bool AllKnow(Time now) const;
-  /// Hosts of groups that serve, of which nothing is heard any more; each once.
+  /// Returns hosts of groups that serve, of which nothing is heard any more; each once.
   std::set<std::string> TakeLost(Time now);
 
  private:

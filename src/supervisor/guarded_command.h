@@ -37,7 +37,7 @@ class GuardedCommand {
   static void Wake();
   /// Sends a signal to the supervisor.
   void Signal(int signal) const;
-  /// The exit status of the supervisor, 128 + signal if a signal has ended it.
+  /// Returns the exit status of the supervisor, 128 + signal if a signal has ended it.
   std::optional<int> Ended();
 
  private:

@@ -136,7 +136,7 @@ TEST_F(ImdsWatchTest, OtherNotices) {
 }
 
 TEST_F(ImdsWatchTest, NoTokenNeverMeansAskingWithoutOne) {
-  // A hop limit that is too small, a service that is switched off, version 1 alone, a captive portal.
+  // These are a hop limit that is too small, a service that is switched off, version 1 alone, a captive portal.
   for (const TextAnswer& answer :
        {NoImdsReply(), ImdsReply(403), ImdsReply(404), ImdsReply(200, "<html>\nlog in</html>")}) {
     imds_ = FakeImds();

@@ -14,16 +14,17 @@
 
 namespace millrace {
 
-/// The events that a supervisor waits for: the end of a child, a signal that asks it to end, SIGUSR1 or SIGUSR2, Wake,
-/// or a moment.
+/// Represents the events that a supervisor waits for: the end of a child, a signal that asks it to end, SIGUSR1 or
+/// SIGUSR2, Wake, or a moment.
 enum class SupervisorEvent { kChild, kStop, kNotice, kWake, kTime };
 
 /// Blocks SIGUSR1 and SIGUSR2, unless they are ignored, so that a SupervisorProcess that is made later gets those that
 /// come meanwhile. Before there are other threads.
 void HoldNotices();
 
-/// This process as a supervisor. It blocks the signals that it waits for, for the rest of the program and all threads
-/// that it starts. Orphans of its descendants become its children. It is made before there are other threads.
+/// Represents this process as a supervisor. It blocks the signals that it waits for, for the rest of the program and
+/// all threads that it starts. Orphans of its descendants become its children. It is made before there are other
+/// threads.
 class SupervisorProcess {
  public:
   SupervisorProcess();
@@ -35,7 +36,7 @@ class SupervisorProcess {
   /// For PR_SET_PDEATHSIG, in this process: Wait returns it as SIGTERM, once. The kernel sends such a signal again for
   /// each thread of the parent, and a second SIGTERM would mean that somebody has lost patience.
   static int ParentDeathSignal();
-  /// The descriptors beyond standard error that this program was given for its commands.
+  /// Returns the descriptors beyond standard error that this program was given for its commands.
   const std::vector<int>& given_fds() const { return given_fds_; }
 
  private:
@@ -43,7 +44,7 @@ class SupervisorProcess {
   bool parent_died_ = false;
 };
 
-/// The program that JobProcess executes.
+/// Represents the program that JobProcess executes.
 struct JobCommand {
   std::vector<std::string> words;                // the program, looked for in PATH, and its arguments
   std::string folder;                            // in which it runs; "": that of this process
@@ -52,8 +53,8 @@ struct JobCommand {
   int errors = -1;                               // its standard error, likewise
 };
 
-/// A command and all that it starts. One at a time, in a process that is a SupervisorProcess and has no other
-/// children. Not thread-safe.
+/// Represents a command and all that it starts. One at a time, in a process that is a SupervisorProcess and has no
+/// other children. Not thread-safe.
 class JobProcess {
  public:
   /// Starts it in a process group of its own, with signals as this program was given them. Its standard input is this

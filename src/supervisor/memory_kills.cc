@@ -7,7 +7,7 @@ namespace millrace {
 
 namespace {
 
-// The number behind a word at the beginning of a line.
+// Returns the number behind a word at the beginning of a line.
 std::optional<uint64_t> Counter(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string word;

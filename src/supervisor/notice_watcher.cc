@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// All but construction and destruction on the thread of its loop.
+/// Runs all but construction and destruction on the thread of its loop.
 class NoticeWatcher::Impl {
  public:
   Impl(EndpointUrl service, Callbacks callbacks) : callbacks_(std::move(callbacks)), watch_(std::move(service)) {

@@ -12,7 +12,7 @@ namespace millrace {
 /// Asks the instance metadata service for notices, on a thread of its own, until it is destroyed.
 class NoticeWatcher {
  public:
-  /// Called on that thread.
+  /// The functions are called on that thread.
   struct Callbacks {
     std::function<void(const Notice&)> on_notice;
     std::function<void(const std::string&)> on_problem;  // a sentence

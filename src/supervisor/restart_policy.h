@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// The end of one execution of a command.
+/// Represents the end of one execution of a command.
 struct AttemptEnd {
   int status = 0;  // its exit status; 128 + signal if a signal ended it, as shells say it
   int signal = 0;  // 0: it exited
@@ -21,7 +21,7 @@ struct AttemptEnd {
   bool out_of_memory = false;  // the kernel killed one of its processes for lack of memory
 };
 
-/// The state of a job after an attempt.
+/// Represents the state of a job after an attempt.
 enum class JobOutcome {
   kSuccess,
   kFailure,

@@ -54,7 +54,7 @@ void SweepFolders(const char* parent) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Make() {
-  // Memory that no cleaner of old files visits, unless the user has a better place.
+  // The folder is in memory that no cleaner of old files visits, unless the user has a better place.
   constexpr int kTries = 10;  // another one may sweep it away before it is locked
   const char* const chosen = getenv("TMPDIR");
   absl::Status status;

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A folder of this user alone, in TMPDIR, else in memory. Through it a supervisor and the programs below it
+/// Represents a folder of this user alone, in TMPDIR, else in memory. Through it a supervisor and the programs below it
 /// communicate, whatever processes lie between them: millrace.heartbeat() and millrace.notice() in Python. It is
 /// removed with its owner. If the owner was killed, the next owner on the same machine removes it.
 class RunFolder {

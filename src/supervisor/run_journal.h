@@ -14,9 +14,9 @@
 
 namespace millrace {
 
-/// The events of a job, for programs to read: a file to which each event adds one line of JSON. Every line has `time`,
-/// `run`, `host` and `event`; `run` distinguishes the runs that write to one file. Several runs may write to one file
-/// on a local file system.
+/// Represents the events of a job, for programs to read: a file to which each event adds one line of JSON. Every line
+/// has `time`, `run`, `host` and `event`; `run` distinguishes the runs that write to one file. Several runs may write
+/// to one file on a local file system.
 class RunJournal {
  public:
   using Value = std::variant<std::string, int64_t, double, bool, std::vector<std::string>>;

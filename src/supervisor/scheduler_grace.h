@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// The time that a scheduler gives a job from SIGTERM to SIGKILL, less what the supervisor itself needs.
+/// Represents the time that a scheduler gives a job from SIGTERM to SIGKILL, less what the supervisor itself needs.
 struct SchedulerGrace {
   std::chrono::milliseconds grace{0};
   std::string why;  // a sentence for the user, without its end

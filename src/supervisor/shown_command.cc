@@ -128,7 +128,7 @@ class ShownTokens {
   void EndWord() { quote_ = 0; }
 
  private:
-  // The word between the name of a header and its secret.
+  // Returns the word between the name of a header and its secret.
   static bool IsScheme(std::string_view token) {
     std::string lower;
     for (const char c : token) lower.push_back(LowerLetter(c));
@@ -184,7 +184,7 @@ class ShownTokens {
     return quoted || before == '{' || before == ',' || words.front() == "x" || words.back().ends_with("authorization");
   }
 
-  // Characters that end a value without quotes. "": only the end of the token.
+  // Returns characters that end a value without quotes. "": only the end of the token.
   static std::string_view Terminators(char before, bool of_query, bool of_json) {
     if (of_query) return "&\"'";
     if (of_json || before == '{' || before == ',') return ",}";

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-/// The text of a command in messages and journals, without secrets. Pure.
+/// Makes the text of a command in messages and journals, without secrets. Pure.
 
 namespace millrace {
 

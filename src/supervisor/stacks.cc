@@ -38,7 +38,7 @@ std::string ReadProcFile(pid_t pid, const char* name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// All below this process, parents first.
+// Returns all below this process, parents first.
 std::vector<pid_t> Descendants() {
   std::vector<pid_t> all{getpid()};
   for (size_t i = 0; i < all.size(); ++i) {

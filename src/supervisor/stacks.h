@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-/// The signal on which a Python program that has imported millrace writes the stacks of its threads to the file that
-/// MILLRACE_STACKS names.
+/// Returns the signal on which a Python program that has imported millrace writes the stacks of its threads to the file
+/// that MILLRACE_STACKS names.
 int StackSignal();
 
 /// Calls `line` with each line of the stacks of the processes below this one, for a command that hangs. Programs that

@@ -305,7 +305,7 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
         {{"attempt", static_cast<int64_t>(attempt_)}, {"signal", SignalName(action.signal)}, {"why", action.text}});
 }
 
-// The time when the scheduler ends this job, if that is sooner than the grace.
+// Returns the time when the scheduler ends this job, if that is sooner than the grace.
 std::optional<absl::Time> JobSupervisor::EndOfJob() const {
   if (options_.inner) return std::nullopt;
   const absl::Time now = absl::Now();
@@ -347,7 +347,7 @@ void JobSupervisor::TakeNotice(const Notice& notice, AttemptWatch& watch, JobPro
   Carry(action, job);
 }
 
-// While no command runs.
+// Runs while no command runs.
 void JobSupervisor::TakeIdleNotice(const Notice& notice) {
   Say(NoticeText(notice));
   Announce(notice, LeftUntil(notice), std::nullopt);

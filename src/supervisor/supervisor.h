@@ -38,7 +38,7 @@ struct SupervisorOptions {
   std::string on_end;        // and after any end
   std::chrono::milliseconds hook_limit{60 * 1000};
   double dollars_per_hour = 0;  // of this machine, for the end in the journal; 0: not known
-  /// Since when the machine works for the job, for the end in the journal; nullopt: since RunSupervised.
+  /// Says since when the machine works for the job, for the end in the journal; nullopt: since RunSupervised.
   std::optional<std::chrono::steady_clock::time_point> begun;
   /// Called once, before the first attempt: threads that it makes leave signals to the supervisor. May be empty; an
   /// error ends the job before it begins.

@@ -68,7 +68,7 @@ TEST_F(KeyPatternTest, FoldersThatMatchAndWhatIsBelowThem) {
   EXPECT_THAT(only.ToString(), ::testing::HasSubstr("only folders match"));
 }
 
-// Whatever is listed and passed over: the same keys as matching each of them.
+// The keys are the same as by matching each of them, whatever is listed and passed over.
 TEST_F(KeyPatternTest, MatchesAsGlobMatchesDoes) {
   Rng rng(17);
   std::vector<std::string> keys;

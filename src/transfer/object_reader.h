@@ -44,8 +44,8 @@ class ObjectReader {
     std::vector<SpanChecksum> checksums = {};  // of spans within the range, in ascending order, without overlaps
     bool in_one = false;                       // all bytes come as one piece, however many they are
     MutableByteSpan into = {};                 // if not empty: memory for the range, where it arrives as one piece
-    /// Asked if the pieces of an object are, together, not what the store's checksum says. True: the consumer can take
-    /// back what it has got, and all pieces come once more, from the first. Null or false: DataLoss.
+    /// This is asked if the pieces of an object are, together, not what the store's checksum says. True: the consumer
+    /// can take back what it has got, and all pieces come once more, from the first. Null or false: DataLoss.
     std::function<bool()> begin_again = {};
   };
   /// Returns a request for all of an object.

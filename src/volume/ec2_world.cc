@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// All pages of a description.
+// Returns all pages of a description.
 template <typename T, typename Parse>
 absl::StatusOr<std::vector<T>> DescribeAll(Ec2Client& client, const std::string& action,
                                            Ec2Client::Parameters parameters, Parse parse) {

@@ -57,7 +57,7 @@ std::string RealPath(const std::string& path) {
   return error ? std::string() : real.string();
 }
 
-// A column of the mounts that findmnt finds, in the order of the kernel's table.
+// Returns a column of the mounts that findmnt finds, in the order of the kernel's table.
 absl::StatusOr<std::vector<std::string>> FindMounts(const std::string& column, const std::string& by,
                                                     const std::string& name) {
   ASSIGN_OR_RETURN(const ToolEnd end, RunTool({"findmnt", "--noheadings", "--output", column, by, name, "--list"}));

@@ -32,7 +32,7 @@ TEST(HostDisks, FindsTheDeviceOfAnAttachment) {
   fs::remove_all(dev);
 }
 
-/// Programs of the host in a folder that the PATH begins with.
+/// Provides programs of the host in a folder that the PATH begins with.
 class HostPrograms {
  public:
   HostPrograms() : folder_(testing::TempDir() + "millrace-programs-XXXXXX"), path_(getenv("PATH")) {

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = VolumeAction::Kind;
 
-/// EC2 and all machines, in memory. A volume's data are a text; what passes takes one look.
+/// Provides EC2 and all machines, in memory. A volume's data are a text; what passes takes one look.
 struct Cloud {
   struct Disk {
     Ec2Volume volume;
@@ -214,7 +214,7 @@ absl::StatusOr<VolumeAction> MoveHere(Cloud& cloud, const std::string& instance,
       world, [&](const VolumeSight& sight) { return DecideMove(goal, sight); }, [](const std::string&) {});
 }
 
-// Served here, whole, alone.
+// Checks that the volume is served here, whole, alone.
 void ExpectServed(Cloud& cloud, const std::string& instance, const std::string& data) {
   ASSERT_EQ(cloud.disks.size(), 1U);
   EXPECT_TRUE(cloud.shots.empty());

@@ -96,7 +96,7 @@ def test_rm_keeps_what_is_excluded(millrace: Millrace, bucket: Bucket) -> None:
     millrace("rm", "-r", "s3://bkt/p", "--exclude", "*", "--include", "*.tmp", env=bucket.env)
     assert bucket.keys() == ["p/a.tar", "q"]
     assert lines(millrace("rm", "-r", "s3://bkt/p", "--exclude", "*", env=bucket.env)) == ["removed 0 objects"]
-    millrace("rm", "s3://bkt/**", "--exclude", "q", env=bucket.env)
+    millrace("rm", "s3://bkt/**", "--yes", "--exclude", "q", env=bucket.env)
     assert bucket.keys() == ["q"]
 
 

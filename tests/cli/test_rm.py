@@ -109,22 +109,34 @@ def test_s3_rm(millrace: Millrace, bucket: Bucket) -> None:
 
 def test_a_whole_bucket_needs_a_confirmation(millrace: Millrace, bucket: Bucket) -> None:
     bucket.put(**{"train/a": b"1", "b": b"2"})
-    for words in (["s3://bkt"], ["s3://bkt/"], ["s3://bkt/train", "s3://bkt"], ["s3://bkt", "--exclude", "*"]):
-        done = millrace("rm", "--recursive", *words, code=2, env=bucket.env)
+    for words in (
+        ["-r", "s3://bkt"],
+        ["-r", "s3://bkt/"],
+        ["-r", "s3://bkt/train", "s3://bkt"],
+        ["-r", "s3://bkt", "--exclude", "*"],
+        ["-r", "s3://bkt/**"],
+        ["-r", "s3://bkt/*"],
+        ["-r", "s3://bkt/*/**/"],
+        ["s3://bkt/**"],
+        ["s3://bkt/train/a", "s3://bkt/**/*"],
+    ):
+        done = millrace("rm", *words, code=2, env=bucket.env)
         assert b"is a whole bucket; add --yes" in done.stderr
     assert bucket.keys() == ["b", "train/a"]
     assert b"would remove 2 objects" in millrace("rm", "-r", "s3://bkt", "--dry-run", env=bucket.env).stdout
-    millrace("rm", "--recursive", "s3://bkt/train", env=bucket.env)  # prefixes and patterns need none
+    assert b"would remove 2 objects" in millrace("rm", "s3://bkt/**", "--dry-run", env=bucket.env).stdout
+    millrace("rm", "--recursive", "s3://bkt/train", env=bucket.env)  # prefixes and other patterns need none
     millrace("rm", "s3://bkt/*", env=bucket.env)
     assert bucket.keys() == []
 
 
+@pytest.mark.parametrize("uri", ["s3://bkt", "s3://bkt/**"])
 @pytest.mark.parametrize("answer", [b"y\n", b"yes\n", b"\n", b"n\n", b"yesterday\n", b"\x04"])
-def test_a_terminal_is_asked_for_a_whole_bucket(millrace_bin: Path, bucket: Bucket, answer: bytes) -> None:
+def test_a_terminal_is_asked_for_a_whole_bucket(millrace_bin: Path, bucket: Bucket, answer: bytes, uri: str) -> None:
     bucket.put(**{"a": b"1"})
     main, terminal = pty.openpty()
     process = subprocess.Popen(
-        [millrace_bin, "rm", "-r", "s3://bkt"],
+        [millrace_bin, "rm", "-r", uri],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -134,7 +146,7 @@ def test_a_terminal_is_asked_for_a_whole_bucket(millrace_bin: Path, bucket: Buck
     shown = b""
     while b"[y/N]" not in shown:
         shown += os.read(main, 65536)
-    assert b"Remove everything in the bucket s3://bkt?" in shown
+    assert b"Remove everything in the bucket s3://bkt" in shown
     os.write(main, answer)
     with contextlib.suppress(OSError):  # the end, of a terminal
         while piece := os.read(main, 65536):

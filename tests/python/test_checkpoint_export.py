@@ -128,7 +128,12 @@ def test_the_command(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     words = [str(binary()), "checkpoint", "export", str(run), str(out), "--step", "1", "--only", "model"]
     done = subprocess.run([*words, "--python", sys.executable, "--json"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"step": 1, "bytes": out.stat().st_size, "file": str(out)}
+    assert json.loads(done.stdout) == {
+        "schema": "millrace.checkpoint.export/1",
+        "step": 1,
+        "bytes": out.stat().st_size,
+        "file": str(out),
+    }
     assert torch.load(out, weights_only=True)["model"]["w"].tolist() == [0, 0]
     missing = subprocess.run([*words[:-4], "--step", "9", "--python", sys.executable], capture_output=True, text=True)
     assert missing.returncode == 1 and "9" in missing.stderr

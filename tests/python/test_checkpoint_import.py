@@ -172,6 +172,7 @@ def test_the_command(tmp_path: pathlib.Path) -> None:
     run = tmp_path / "run"
     save_file(state, tmp_path / "model.safetensors")
     told = json.loads(command("--json", "--step", 5, tmp_path / "model.safetensors", run).stdout)
+    assert told["schema"] == "millrace.checkpoint.cp/1"
     assert told["step"] == 5 and pathlib.Path(told["uri"], "MANIFEST.json").exists() and told["bytes"] > 1000
     assert command("--step", 6, "--keep", 1, "--name", "ema", tmp_path, run).stdout.startswith("step 6 is copied: ")
     ckpt = millrace.Checkpoints(run)

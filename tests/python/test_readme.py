@@ -14,7 +14,22 @@ from support import binary, devstore, run_script, write_raw
 
 ROOT = Path(__file__).parents[2]
 # These pages have programs for the bucket s3://my-bucket.
-PAGES = ["README.md", "docs/quickstart.md", "docs/distributed.md", "docs/tuning.md"]
+PAGES = [
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in (
+            "quickstart",
+            "distributed",
+            "tuning",
+            "gpu",
+            "trainium",
+            "sagemaker",
+            "spot",
+            "coming-from-others",
+        )
+    ),
+]
 
 
 def blocks(page: str, language: str) -> list[str]:

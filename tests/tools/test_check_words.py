@@ -9,6 +9,7 @@ from pathlib import Path
 
 import check_words
 import pytest
+import sentence_verbs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,10 +60,77 @@ def test_nothing_to_find(path: str, text: str) -> None:
     assert problems(path, text) == []
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Returns the size of the file.",
+        "Read it before the call.",
+        "The store answers in any order.",
+        "The keys of a profile come from one file.",
+        "If the disk is full, nothing is written.",
+        "Threads that wait share one lock.",
+        "Only files that are open are counted.",
+        "There is no index.",
+    ],
+)
+def test_sentences(sentence: str) -> None:
+    assert sentence_verbs.has_verb(sentence)
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "The size of the file.",
+        "The bytes that are read for an index.",
+        "What is left of the data.",
+        "Whether the store has an answer.",
+        "Of all files, the first.",
+        "For people, in their own time zone.",
+        "A list of reads, in the order in which they came.",
+        "Used by the consumer alone.",
+        "The same for machines.",
+        "Bytes of any length, one for each row.",
+        "If nothing is known of the other worker.",
+    ],
+)
+def test_fragments(fragment: str) -> None:
+    assert not sentence_verbs.has_verb(fragment)
+
+
+def test_openings_are_those_of_comments_with_lines_of_their_own() -> None:
+    text = """/// The size of a file. It is in bytes.
+int a;  // The number of them
+//   The table of it    A long line
+// ---- The other part of it
+// Holds the names of users:
+// - One of many things
+int F();
+"""
+    assert [line for line, _ in check_words.openings("src/a.h", text)] == [1]
+    found, total = check_words.fragments("src/a.h", text)
+    assert ([finding.line for finding in found], total) == ([1], 1)
+    python = '"""The parts of a page."""\n\n# The second one of them\nx = "The text of a value"\n'
+    assert [line for line, _ in check_words.openings("a.py", python)] == [3, 1]
+
+
+def test_too_many_fragments_fail(tmp_path: Path) -> None:
+    script = repository(tmp_path, "Text.", {})
+    (tmp_path / "src").mkdir()
+    comments = ["// Returns the size of it.\nint F();\n"] * 97 + ["// The size of the file.\nint F();\n"] * 3
+    (tmp_path / "src" / "a.h").write_text("\n".join(comments))
+    assert subprocess.run([sys.executable, script]).returncode == 0
+    (tmp_path / "src" / "a.h").write_text("\n".join(comments[1:]))
+    failed = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert failed.returncode == 1 and "3 of 99 comments open with a fragment" in failed.stdout
+    shown = subprocess.run([sys.executable, script, "--fragments"], capture_output=True, text=True)
+    assert "src/a.h:" in shown.stdout and "The size of the file." in shown.stdout
+
+
 def repository(folder: Path, text: str, allowed: dict[str, int]) -> Path:
     (folder / "tools").mkdir()
     script = folder / "tools" / "check_words.py"
     script.write_text((ROOT / "tools" / "check_words.py").read_text())
+    (folder / "tools" / "sentence_verbs.py").write_text((ROOT / "tools" / "sentence_verbs.py").read_text())
     (folder / "tools" / "words.json").write_text(json.dumps(allowed))
     (folder / "a.md").write_text(text)
     subprocess.run(["git", "init", "-q", folder], check=True)

@@ -60,7 +60,8 @@ def test_each_variable_is_on_its_page() -> None:
 def test_each_schema_is_on_its_page() -> None:
     """docs/reference/json.md has the schemas of all lines of --json, and no others."""
     page = re.findall(r"^\| `millrace\.([a-z.]+)/1` \|", (ROOT / "docs/reference/json.md").read_text(), re.MULTILINE)
-    found = re.findall(r'Versioned\("([a-z.]+)"\)', source())
+    found = re.findall(r'Versioned\("([a-z.]+)"\)|"schema": "millrace\.([a-z.]+)/1"', source())
+    found = [command or of_python for command, of_python in found]
     assert len(page) == len(set(page)) and set(page) == set(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -22,6 +23,18 @@ def test_readme_has_no_figures_of_its_own() -> None:
     published = figures("docs/benchmarks.md")
     shown = figures("README.md")
     assert len(shown) >= 3 and all(row in published for row in shown)
+
+
+def test_rates_are_those_of_the_json() -> None:
+    """The chart of README is drawn from bench/published.json, and docs/benchmarks.md has the same figures."""
+    report = json.loads((ROOT / "bench/published.json").read_text())
+    table = (ROOT / "docs/benchmarks.md").read_text().partition("### Other loaders")[2]
+    loaders = [report["scenarios"]["d"]["points"][0], *report["rivals"]]
+    assert len(loaders) >= 8
+    for loader in loaders:
+        rate = loader["samples_per_second"]
+        row = f"| {loader['name']} | {rate['median']:,} ({rate['least']:,} to {rate['most']:,}) |"
+        assert row in table, row
 
 
 def subcommands(millrace: Path) -> set[str]:

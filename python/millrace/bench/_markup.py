@@ -23,13 +23,13 @@ COLORS = {
 
 
 def colors_style() -> str:
-    """The colors as variables of CSS, such as var(--ink)."""
+    """Returns the colors as variables of CSS, such as var(--ink)."""
     light, dark = (" ".join(f"--{name}: {pair[i]};" for name, pair in COLORS.items()) for i in (0, 1))
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Represents text that is markup already."""
 
 
 def element(tag: str, *content: str, **attributes: object) -> Markup:
@@ -43,7 +43,7 @@ def element(tag: str, *content: str, **attributes: object) -> Markup:
 
 
 def plain(text: str) -> str:
-    """Markup that shows the text. XML does not have control characters."""
+    """Returns markup that shows the text. XML does not have control characters."""
     return escape(re.sub(r"[\x00-\x1f]", " ", text))
 
 

@@ -344,7 +344,7 @@ def _environment_section(report: Figures) -> Markup:
 
 
 def draw_page(report: Figures) -> str:
-    """``report``: what `millrace bench --json` prints, and below ``page`` what only the page shows."""
+    """Draws the page. ``report``: what `millrace bench --json` prints, and below ``page`` what only the page shows."""
     scenarios: Figures = report["scenarios"]
     sections: list[Markup] = []
     rates, orders, shards = (scenarios.get(name, {}).get("points", []) for name in ("d", "a", "c"))

@@ -1,4 +1,5 @@
-"""Plots as inline SVG. Colors and fonts come from the style of the page: classes axis, grid, line-0 to line-3, reference, bar, ours (a bar), spread, share, and share-0 to share-8."""
+"""Draws plots as inline SVG. Colors and fonts come from the style of the page: classes axis, grid, line-0 to line-3,
+reference, bar, ours (a bar), spread, share, and share-0 to share-8."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class Bar:
 
 
 def tick_step(most: float) -> float:
-    """A round step of which two to five make up the range."""
+    """Returns a round step of which two to five make up the range."""
     power = 10.0 ** math.floor(math.log10(most / 5))
     return next((factor * power for factor in (1, 2, 5) if most / 5 <= factor * power), 10 * power)
 

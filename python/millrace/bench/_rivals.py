@@ -1,4 +1,4 @@
-"""The sections of the page about other loaders."""
+"""This module has the sections of the page about other loaders."""
 
 from __future__ import annotations
 

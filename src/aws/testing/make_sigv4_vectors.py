@@ -12,7 +12,7 @@ import botocore
 from botocore import auth, awsrequest, credentials
 
 TIME = datetime.datetime(2026, 1, 31, 23, 59, 58, tzinfo=datetime.timezone.utc)
-# Made up for these vectors.
+# These values are made up for these vectors.
 ACCESS_KEY = "MILLRACEEXAMPLE"
 SECRET_KEY = "made+up/secret=for&vectors"
 

@@ -17,8 +17,8 @@
 
 namespace millrace::testing {
 
-/// A place for the data of one test, in memory or in a folder of its own, with a cache folder. Tests of data sets
-/// derive from it.
+/// Provides a place for the data of one test, in memory or in a folder of its own, with a cache folder. Tests of data
+/// sets derive from it.
 class DataPlace {
  public:
   /// `kind` is "mem" or "file".

@@ -97,7 +97,7 @@ std::string DescribeField(const IndexedField& field) {
                          : fmt::format(" {}@{}+{}{}", field.name, field.offset, field.length, field.encoding);
 }
 
-// The totals that the index states.
+// Provides the totals that the index states.
 struct Totals {
   uint64_t samples = 0, without_crc = 0, objects = 0, bytes = 0, max_span = 0;
   std::set<std::string> fields;

@@ -183,7 +183,7 @@ def mosaicml(task: Task) -> Epochs:
     dataset = Images(**place, shuffle=True, batch_size=task.batch)
     for stream in dataset.streams:
         stream._downloader.clean_up()  # else its workers share the connection that read the index, and get each other's bytes
-    # Which it leaves behind if its workers are killed.
+    # The library leaves shared memory behind if its workers are killed.
     task.at_end.append(lambda: remove_shared_memory(f"{dataset._shm_prefix_int:06}_"))
     return data_loader(dataset, task)
 

@@ -203,7 +203,7 @@ TEST_P(StoreContract, TakesOddKeysAsTheyAre) {
   for (const std::string& key : OddKeys()) PutText(key, "is " + key);
   for (const std::string& key : OddKeys()) EXPECT_EQ(Contents(key), "is " + key);
   EXPECT_THAT(Keys(), ElementsAreArray(OddKeys()));
-  // Page by page, so that each key is a continuation once.
+  // Lists page by page, so that each key is a continuation once.
   ListOptions options;
   options.max_keys = 1;
   std::vector<std::string> seen;
