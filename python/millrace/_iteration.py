@@ -432,7 +432,7 @@ def iteration_over(
         batches_of,
         epochs,
         reads_on,
-        (lambda: 0) if is_empty else lambda: native.steps_per_epoch,
+        (lambda: 0) if is_empty else lambda: native.steps_per_epoch or native.counted_steps,
     )
     weakref.finalize(iteration, _abandon, streams)
     return iteration

@@ -331,7 +331,8 @@ class Loader:
         """Returns the number of batches of a whole epoch, which is the same for all ranks.
 
         Raises:
-            TypeError: The first epoch is staged, and it is the next one or not over. :meth:`estimated_len` tells about how many there are.
+            TypeError: The first epoch is staged, and it is the next one or not over. A file beside the shards may count their samples: then there is no error.
+                :meth:`estimated_len` tells about how many batches there are.
         """
         if self._is_empty:
             return 0
@@ -342,6 +343,8 @@ class Loader:
             step = self._batch_size * self._world
             steps = len(self._dataset) // step if self.drop_last else -(-len(self._dataset) // step)
         if self._is_staged and self.epoch == 0:
+            if counted := self._native.counted_steps:
+                return counted
             raise TypeError(
                 f"{self._uri}: the length of a staged first epoch is not known before its end; it is about {self.estimated_len():,} "
                 "(estimated_len()). With start='indexed' it is known from the start"

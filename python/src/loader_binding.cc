@@ -252,6 +252,7 @@ void BindLoader(nb::module_& module) {
           nb::arg("counts") = nb::none())
       .def_prop_ro("epoch", &Handle::epoch)
       .def_prop_ro("steps_per_epoch", &Handle::steps_per_epoch)
+      .def_prop_ro("counted_steps", &Handle::counted_steps)
       .def_prop_ro("estimated_steps", &Handle::estimated_steps);
 }
 

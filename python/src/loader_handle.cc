@@ -13,6 +13,7 @@
 #include "interruptible.h"
 #include "loader_options.h"
 #include "pipeline/loader_facts.h"
+#include "plan/batching.h"
 
 namespace millrace::python {
 
@@ -296,8 +297,19 @@ uint64_t LoaderHandle::steps_per_epoch() {
   return steps_per_epoch_;
 }
 
+uint64_t LoaderHandle::counted_steps() const {
+  if (!facts_ || facts_->counted == 0) return 0;
+  const Batching batching{.samples = facts_->counted,
+                          .batch = options_.batch,
+                          .rank = options_.rank,
+                          .world = options_.world,
+                          .last = options_.last};
+  return batching.Check().ok() ? batching.StepsFrom(0) : 0;
+}
+
 uint64_t LoaderHandle::estimated_steps() {
-  const uint64_t steps = steps_per_epoch();
+  uint64_t steps = steps_per_epoch();
+  if (steps == 0) steps = counted_steps();
   if (steps > 0 || !facts_) return steps;
   const double samples = static_cast<double>(staged_->total_bytes()) * static_cast<double>(facts_->samples) /
                          static_cast<double>(std::max<uint64_t>(facts_->bytes, 1));

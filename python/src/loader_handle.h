@@ -77,6 +77,9 @@ class LoaderHandle {
   uint64_t epoch();
   /// Returns 0 if they are not known: before the index of a staged loader is whole. Waits for nothing.
   uint64_t steps_per_epoch();
+  /// Returns the steps of an epoch of a staged loader, if other programs have counted the samples of its shards; else
+  /// 0.
+  uint64_t counted_steps() const;
   /// Returns about as many: those, or the number that the first stage lets expect.
   uint64_t estimated_steps();
 

@@ -279,6 +279,7 @@ void SampleObjects::PassOverCompanion(std::string_view key, const ObjectInfo& ob
   if (MayBeSample(key) && foreign_++ == 0) first_foreign_ = key;
   if (kind_ == DataKind::kMds && key.substr(key.rfind('/') + 1) == kMdsIndexName) companions_.emplace_back(key);
   if (kind_ == DataKind::kTar && key.ends_with(kIdxSuffix)) idx_.emplace(key, object);
+  if (kind_ == DataKind::kTar && key.ends_with(".json") && json_.size() <= kMostJson) json_.push_back(object);
 }
 
 const ObjectInfo* SampleObjects::FindIdx(const std::string& key) const {

@@ -105,12 +105,18 @@ class SampleObjects final : public ObjectSource {
 
   const ObjectInfo* FindIdx(const std::string& key) const override;
 
+  /// The JSON files that lie beside tar shards. None if there are more than four: each may be about one shard, as those
+  /// of img2dataset are.
+  std::vector<ObjectInfo> json_files() const { return json_.size() > kMostJson ? std::vector<ObjectInfo>() : json_; }
+
   const SkippedObjects& skipped() const override { return skipped_; }
 
   /// The bytes of all objects of the data set (without the .idx of pairs); 0 until the listing has ended.
   uint64_t total_bytes() const override { return listed_all_ ? listed_bytes_ : 0; }
 
  private:
+  static constexpr size_t kMostJson = 4;
+
   absl::Status ListAhead();
   absl::Status CheckComplete() const;
   absl::Status Take(ObjectInfo object);
@@ -151,6 +157,7 @@ class SampleObjects final : public ObjectSource {
   bool looked_into_ = false;           // an .idx beside a .bin: it is not one of Megatron's, and others are not read
   std::vector<std::string> companions_;
   std::map<std::string, ObjectInfo, std::less<>> idx_;  // for FindIdx
+  std::vector<ObjectInfo> json_;                        // for json_files, and one more at most
   SkippedObjects skipped_;
   std::vector<ObjectInfo> documents_;  // some of them, as long as there is nothing else
   std::string first_sample_;           // key of the one that decided kind_

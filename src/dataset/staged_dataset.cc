@@ -15,6 +15,7 @@
 #include "dataset/index_share.h"
 #include "dataset/manifest_set.h"
 #include "dataset/sample_objects.h"
+#include "dataset/shard_counts.h"
 #include "dataset/string_writer.h"
 #include "store/joined_store.h"
 
@@ -50,6 +51,7 @@ absl::Status StagedDataset::List() {
   for (const IndexedObject& shard : shards_)
     listed.push_back({.key = shard.key, .size = shard.size, .etag = shard.etag});
   fingerprint_ = ListingFingerprint(listed);
+  ASSIGN_OR_RETURN(counts_, FindShardCounts(data, shards_, objects, options_.stop));
   return absl::OkStatus();
 }
 
@@ -57,6 +59,10 @@ Stages StagedDataset::StagesOf(uint64_t seed) const {
   std::vector<uint64_t> sizes;
   for (const IndexedObject& shard : shards_) sizes.push_back(shard.size);
   return Stages(sizes, seed);
+}
+
+uint64_t StagedDataset::counted_samples() const {
+  return std::accumulate(counts_.begin(), counts_.end(), uint64_t{0});
 }
 
 uint64_t StagedDataset::BytesOf(const std::vector<uint64_t>& places) const {
@@ -80,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> StagedDataset::OpenSome(const std::vect
   data.store = &to_index;
   ASSIGN_OR_RETURN(std::unique_ptr<Index> index, IndexOfSome(data, places));
   RETURN_IF_ERROR(Check(*index, places));
+  CheckCounts(*index, places);
   auto joined = std::make_unique<JoinedStore>(*place_.store, place_.Key(""));
   data.store = joined.get();
   return Dataset::OfSome(std::move(data), std::move(joined), std::move(index), options_.cache_folder);
@@ -129,6 +136,19 @@ absl::StatusOr<std::unique_ptr<Dataset>> StagedDataset::OpenAll() {
   std::iota(all.begin(), all.end(), uint64_t{0});
   RETURN_IF_ERROR(Check(dataset->index(), all));
   return dataset;
+}
+
+void StagedDataset::CheckCounts(const Index& index, const std::vector<uint64_t>& places) {
+  if (counts_.empty()) return;
+  uint64_t counted = 0;
+  for (const uint64_t place : places) counted += counts_[place];
+  if (counted == index.size()) return;
+  Log(LogLevel::kWarning, "dataset",
+      fmt::format(
+          "{}: the index JSON beside the shards counts {} samples in {} of them, which have {}; its numbers are "
+          "not used any more",
+          uri_, counted, places.size(), index.size()));
+  counts_.clear();
 }
 
 absl::Status StagedDataset::Check(const Index& index, const std::vector<uint64_t>& places) const {

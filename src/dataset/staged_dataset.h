@@ -36,6 +36,9 @@ class StagedDataset {
   ObjectStore& store() const { return *place_.store; }
   const std::vector<IndexedObject>& shards() const { return shards_; }
   uint64_t total_bytes() const { return total_bytes_; }
+  /// The number of samples, as notes of other programs say (shard_counts.h). 0: there are none, or they were wrong
+  /// about shards that OpenSome has opened.
+  uint64_t counted_samples() const;
   uint64_t listing_fingerprint() const { return fingerprint_; }
   Stages StagesOf(uint64_t seed) const;
   /// Returns the bytes of these shards, by their places in shards().
@@ -72,6 +75,7 @@ class StagedDataset {
   absl::Status List();
   absl::StatusOr<std::unique_ptr<Index>> IndexOfSome(const DatasetPlace& data, const std::vector<uint64_t>& places);
   absl::Status Check(const Index& index, const std::vector<uint64_t>& places) const;
+  void CheckCounts(const Index& index, const std::vector<uint64_t>& places);
 
   Runtime& runtime_;
   Stores& stores_;
@@ -80,6 +84,7 @@ class StagedDataset {
   DatasetPlace place_;
   std::shared_ptr<ObjectStore> through_;
   std::vector<IndexedObject> shards_;
+  std::vector<uint64_t> counts_;  // of samples, for each of shards_; or empty
   uint64_t total_bytes_ = 0;
   uint64_t fingerprint_ = 0;
   uint64_t indexed_shards_ = 0;

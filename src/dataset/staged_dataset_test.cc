@@ -115,6 +115,44 @@ TEST_P(StagedDatasetTest, AShardThatChangesAfterTheListingIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(staged->OpenAll().status()));
 }
 
+TEST_P(StagedDatasetTest, AnIndexJsonOfWidsCountsTheSamples) {
+  EXPECT_EQ(Open()->counted_samples(), 0u);
+  const auto counts = [](int of_last) {
+    std::string json = R"({"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [)";
+    for (int i = 0; i < 5; ++i) {
+      json += fmt::format(R"({}{{"url": "{}{:02}.tar", "nsamples": {}}})", i == 0 ? "" : ", ",
+                          i == 2 ? "https://host/x/" : "", i, i == 4 ? of_last : (i == 3 ? 0 : 2 + i));
+    }
+    return json + "]}";
+  };
+  PutAt("set/another.json", R"({"shards": 5})");
+  PutAt("set/index.json", counts(6));
+  const uint64_t fingerprint = Open()->listing_fingerprint();
+  const auto staged = Open();
+  EXPECT_EQ(staged->counted_samples(), 15u);
+  EXPECT_EQ(staged->Again()->counted_samples(), 15u);
+  ReadSome(*staged, {0, 3, 4});
+  EXPECT_EQ(staged->counted_samples(), 15u);
+  // Its numbers are wrong: that is noticed when a stage is opened.
+  PutAt("set/index.json", counts(7));
+  const auto wrong = Open();
+  EXPECT_EQ(wrong->counted_samples(), 16u);
+  EXPECT_EQ(wrong->listing_fingerprint(), fingerprint);
+  ReadSome(*wrong, {0, 1});
+  EXPECT_EQ(wrong->counted_samples(), 16u);
+  EXPECT_EQ(ReadSome(*wrong, {3, 4}).size(), 6u);
+  EXPECT_EQ(wrong->counted_samples(), 0u);
+  // A shard is not in it.
+  Put(7, 1);
+  EXPECT_EQ(Open()->counted_samples(), 0u);
+  DeleteAt("set/07.tar");
+  // So many files are about single shards, and are not read.
+  PutAt("set/index.json", counts(6));
+  EXPECT_EQ(Open()->counted_samples(), 15u);
+  for (int i = 0; i < 3; ++i) PutAt(fmt::format("set/{:02}_stats.json", i), "{}");
+  EXPECT_EQ(Open()->counted_samples(), 0u);
+}
+
 TEST_P(StagedDatasetTest, RawObjectsAreNotStaged) {
   PutAt("raw/a.jpg", "a");
   const absl::Status refused = StagedDataset::Open(runtime_, stores_, Uri("raw"), options_).status();
@@ -130,6 +168,19 @@ TEST_P(StagedDatasetTest, RanksShareTheShardsOfAStage) {
   EXPECT_EQ(ReadSome(*other, {0, 1, 2}), first);
   EXPECT_EQ(other->indexed_shards(), 0u);
   EXPECT_FALSE(ExistsAt("set/.millrace/index"));
+}
+
+TEST_P(StagedDatasetTest, RanksShareTheShardsOfAStageThroughTheCacheFolder) {
+  options_.index = IndexUse::kCache;
+  options_.share = {.part = 1, .parts = 2};
+  const auto one = Open();
+  options_.share = {.part = 0, .parts = 2};
+  const auto other = Open();
+  const std::vector<std::string> first = ReadSome(*one, {0, 1, 2});
+  EXPECT_EQ(ReadSome(*other, {0, 1, 2}), first);
+  EXPECT_EQ(other->indexed_shards(), 0u);
+  const Location place = *stores_.Open(base_);
+  EXPECT_EQ(ListAll(*place.store, place.Key("set/.millrace/"))->size(), 0u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "pipeline/loader_facts.h"
+#include "pipeline/staged_facts.h"
 
 namespace millrace {
 
@@ -19,7 +20,8 @@ absl::StatusOr<OpenedStage> FindStage(StagedDataset& data, const Stages& stages,
       LoaderOptions checked = options;
       checked.start.reset();
       if (checked.last == LastBatch::kDrop) checked.last = LastBatch::kPad;  // a stage may be smaller than a step
-      RETURN_IF_ERROR(CheckSamples(*found.dataset, std::move(checked), data.stop()));
+      const absl::Status sound = CheckSamples(*found.dataset, std::move(checked), data.stop());
+      RETURN_IF_ERROR(found.stage > 0 ? InLaterStage(sound) : sound);
       return found;
     }
     found.dataset = nullptr;
@@ -65,6 +67,11 @@ absl::StatusOr<OpenedStage> StageOpener::Take() {
   return opened;
 }
 
+void StageOpener::Retry() {
+  thread_.join();  // it ended with the error
+  Start(refused_, nullptr);
+}
+
 // ---- The thread
 
 absl::StatusOr<uint64_t> StageOpener::Reach(const OpenedStage& from) {
@@ -96,6 +103,7 @@ absl::StatusOr<OpenedStage> StageOpener::Open(uint64_t stage, const Begin& begin
 void StageOpener::Run(uint64_t stage, const Begin& begin) {
   for (bool first = true;; first = false) {
     absl::StatusOr<OpenedStage> opened = Open(stage, first ? begin : nullptr);
+    refused_ = stage;
     if (opened.ok()) stage = opened->stage + 1;
     const bool last = !opened.ok() || opened->stage > stages_.size();
     const bool none = opened.ok() && opened->dataset == nullptr;

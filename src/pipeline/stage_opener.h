@@ -54,6 +54,8 @@ class StageOpener {
   bool ready();
   /// Takes it; blocking.
   absl::StatusOr<OpenedStage> Take();
+  /// Opens that stage again, after an error was taken.
+  void Retry();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -71,6 +73,7 @@ class StageOpener {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<absl::StatusOr<OpenedStage>> opened_;
+  uint64_t refused_ = 0;  // the stage of an error
   bool stopping_ = false;
   std::stop_source stop_;
   std::thread thread_;

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "pipeline/loader_facts.h"
 #include "pipeline/stage_opener.h"
 
 namespace millrace {
@@ -50,6 +49,19 @@ LoaderOptions StageOptions(const LoaderOptions& staged, uint64_t epoch, uint64_t
   return options;
 }
 
+absl::StatusOr<LoaderFacts> DescribeStage(const Dataset& dataset, const LoaderOptions& options) {
+  absl::StatusOr<LoaderFacts> facts = DescribeLoader(dataset, options);
+  const bool has_third = !options.numbered && options.shares == nullptr;
+  if (!has_third || !absl::IsResourceExhausted(facts.status())) return facts;
+  return Annotate(
+      facts.status(),
+      fmt::format("a stage has a third of the memory: give three times what it needs, or {}", StagedDataset::kRemedy));
+}
+
+absl::Status InLaterStage(const absl::Status& status) {
+  return Annotate(status, fmt::format("in a later stage ({})", StagedDataset::kRemedy));
+}
+
 absl::StatusOr<Position> SettleStaged(const StagedDataset& data, const LoaderOptions& options) {
   RETURN_IF_ERROR(Annotate(CheckOptions(options), data.uri()));
   const uint64_t fingerprint =
@@ -87,11 +99,12 @@ absl::StatusOr<StagedFacts> DescribeStaged(StagedDataset& data, const LoaderOpti
   if (cached != nullptr) facts.cache = cached->report();
   const bool in_stages = found->stage < stages.size();
   ASSIGN_OR_RETURN(const LoaderFacts described,
-                   DescribeLoader(*found->dataset, StageOptions(options, in_stages ? 0 : 1, 0)));
+                   DescribeStage(*found->dataset, StageOptions(options, in_stages ? 0 : 1, 0)));
   facts.shapes = described.shapes;
   facts.stage = found->stage;
   facts.samples = found->dataset->index().size();
   facts.bytes = in_stages ? data.BytesOf(stages.ShardsOf(found->stage)) : data.total_bytes();
+  facts.counted = data.counted_samples();
   facts.dataset = std::move(found->dataset);
   facts.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return facts;

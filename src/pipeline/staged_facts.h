@@ -8,6 +8,7 @@
 #include "cache/cached_store.h"
 #include "dataset/staged_dataset.h"
 #include "pipeline/loader.h"
+#include "pipeline/loader_facts.h"
 
 namespace millrace {
 
@@ -20,6 +21,7 @@ struct StagedFacts {
   std::shared_ptr<const Dataset> dataset;  // of it; null if there is none
   uint64_t samples = 0;                    // of `dataset`
   uint64_t bytes = 0;                      // of its shards
+  uint64_t counted = 0;                    // samples of all shards, if other programs have counted them
   std::optional<CacheReport> cache;        // of reads to index the shards, if there is a cache
   double seconds = 0;                      // that this took
 };
@@ -36,6 +38,12 @@ absl::StatusOr<Position> SettleStaged(const StagedDataset& data, const LoaderOpt
 /// numbers, and the last batch of a stage is padded, for other stages to complete. `before` is the number of samples of
 /// the stages before it.
 LoaderOptions StageOptions(const LoaderOptions& staged, uint64_t epoch, uint64_t before);
+
+/// Describes the loader of a stage, or of the later epochs; `options` are those of StageOptions. If the memory of a
+/// stage is too small for it, the error says which part of `memory` that is.
+absl::StatusOr<LoaderFacts> DescribeStage(const Dataset& dataset, const LoaderOptions& options);
+/// Returns an error of a later stage, with the name of the other start.
+absl::Status InLaterStage(const absl::Status& status);
 
 /// Returns the store through which shards are read to be indexed, so that they are in the cache when their samples are
 /// delivered. Null if there is no cache.

@@ -106,7 +106,7 @@ absl::Status StagedLoader::Begin(const StagedFacts& facts) {
 absl::StatusOr<std::unique_ptr<Loader>> StagedLoader::MakeLoader(const Dataset& dataset, const Entry& at) const {
   LoaderOptions options = StageOptions(options_, at.start.epoch, at.before);
   if (at.start.epoch == 0 && at.start.consumed == 0) options.begun = InStep(at.before);
-  ASSIGN_OR_RETURN(const LoaderFacts facts, DescribeLoader(dataset, options));
+  ASSIGN_OR_RETURN(const LoaderFacts facts, DescribeStage(dataset, options));
   if (facts.shapes != shapes_) {
     return absl::FailedPreconditionError(
         fmt::format("{}: samples of a later stage have other fields than those of the first one; {}", data_->uri(),
@@ -118,7 +118,15 @@ absl::StatusOr<std::unique_ptr<Loader>> StagedLoader::MakeLoader(const Dataset& 
 
 // ---- A stage and the next one
 
+// Returns true when the next stage, or an error, can be taken. The memory that was lacking when the stage was opened
+// may be free by now: it is opened again, once for each call of Next.
 bool StagedLoader::WaitOpened(Time deadline) {
+  if (!next_ && opener_.ready()) TakeNext();
+  if (next_ && !retried_ && absl::IsResourceExhausted(next_->status())) {
+    next_.reset();
+    opener_.Retry();
+    retried_ = true;
+  }
   if (next_) return true;
   {
     const Lock lock(mutex_);
@@ -139,12 +147,11 @@ absl::Status StagedLoader::Enter() {
   OpenedStage& next = **next_;
   if (next.loader == nullptr) {
     absl::StatusOr<std::unique_ptr<Loader>> loader = MakeLoader(*next.dataset, entry_);
-    if (!loader.ok() && entered_)
-      return Annotate(loader.status(), fmt::format("in a later stage ({})", StagedDataset::kRemedy));
-    RETURN_IF_ERROR(loader.status());
+    RETURN_IF_ERROR(entered_ ? InLaterStage(loader.status()) : loader.status());
     next.loader = *std::move(loader);
   }
   entered_ = true;
+  retried_ = false;
   tried_early_ = false;
   stage_ = next.stage;
   before_ = entry_.before;
@@ -211,6 +218,10 @@ bool StagedLoader::Advance(Time deadline) {
       if (NeedsNext()) {
         if (!WaitOpened(deadline)) return false;
         TakeNext();
+        if (absl::IsResourceExhausted(next_->status())) {  // the batch is delivered when the stage is opened
+          Fail(next_->status());
+          continue;
+        }
       }
       Receive();
     }
@@ -285,6 +296,7 @@ void StagedLoader::EndStage(Batch batch, bool full) {
 // Ends with an error. ResourceExhausted may pass, and then the same is tried again.
 void StagedLoader::Fail(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) failed_ = status;
+  retried_ = false;
   ready_ = Pulled(status);
 }
 

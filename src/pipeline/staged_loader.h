@@ -113,6 +113,7 @@ class StagedLoader final : public BatchSource {
   std::optional<absl::StatusOr<OpenedStage>> next_;  // taken from the opener, and not entered yet
   Entry entry_;                                      // of next_, and of the stage that is being opened
   bool entered_ = false;                             // anything
+  bool retried_ = false;                             // to open the next stage, after memory was lacking
   bool tried_early_ = false;                         // to begin the next stage, while this one is delivered
   std::optional<Pulled> pulled_;                     // from loader_
   std::optional<Batch> begun_;            // the rows of a step that the stages before have, if they end within it

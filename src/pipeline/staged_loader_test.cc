@@ -19,6 +19,7 @@
 namespace millrace {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kShards = 230;  // stages have 64, some 128, and the rest of them
@@ -102,13 +103,23 @@ class StagedLoaderTest : public ::testing::Test {
       absl::StatusOr<std::optional<Batch>> next = loader.Next();
       EXPECT_TRUE(next.ok()) << next.status();
       if (!next.ok() || !*next) break;
-      const Batch& batch = **next;
-      for (uint64_t row = 0; row < batch.valid; ++row) {
-        taken.samples.push_back(batch.keys[row] + " " + batch.values[0].rows[row]);
-        taken.numbers.push_back(batch.Array<int64_t>("sample")[row]);
-      }
-      taken.positions.push_back(batch.position.ToString());
-      taken.at.push_back(taken.samples.size());
+      Add(**next, &taken);
+    }
+    return taken;
+  }
+  static void Add(const Batch& batch, Taken* taken) {
+    for (uint64_t row = 0; row < batch.valid; ++row) {
+      taken->samples.push_back(batch.keys[row] + " " + batch.values[0].rows[row]);
+      taken->numbers.push_back(batch.Array<int64_t>("sample")[row]);
+    }
+    taken->positions.push_back(batch.position.ToString());
+    taken->at.push_back(taken->samples.size());
+  }
+  // Takes all memory that the process's budget has left, but for some hundred bytes.
+  std::vector<Reservation> TakeMemory() {
+    std::vector<Reservation> taken;
+    for (uint64_t bytes = runtime_.memory().limit(); bytes >= 256; bytes /= 2) {
+      while (Reservation one = runtime_.memory().TryReserve(bytes)) taken.push_back(std::move(one));
     }
     return taken;
   }
@@ -366,6 +377,90 @@ TEST_F(StagedLoaderTest, AShardThatChangesAfterTheListingEndsTheStream) {
     if (next.ok() && !*next) break;
   }
   EXPECT_TRUE(absl::IsFailedPrecondition(end)) << end;
+}
+
+// Other loaders have the memory that a stage needs to be opened, until they end.
+TEST_F(StagedLoaderTest, ALaterCallOpensAStageThatLackedMemory) {
+  const LoaderOptions whole = Options(/*epochs=*/2);
+  const Taken all = Take(*Make(whole));
+  const std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", Open());
+  const absl::StatusOr<StagedFacts> facts = DescribeStaged(*data, whole);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  uint64_t opened = 0;
+  for (size_t i = 0; i < all.positions.size(); i += 17) {
+    LoaderOptions options = whole;
+    options.start = *Position::Parse(all.positions[i]);
+    if (options.start->epoch == 0 && options.start->stage->number == 0) continue;  // that stage is opened already
+    RemoveIndexes();
+    std::vector<Reservation> others = TakeMemory();
+    const auto loader = StagedLoader::Create(runtime_, data->Again(), options, *facts);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    for (int call = 0; call < 2; ++call) {
+      const absl::Status lacking = (*loader)->Next().status();
+      EXPECT_TRUE(absl::IsResourceExhausted(lacking)) << lacking;
+    }
+    others.clear();
+    EXPECT_EQ(Take(**loader).samples,
+              std::vector<std::string>(all.samples.begin() + static_cast<std::ptrdiff_t>(all.at[i]), all.samples.end()))
+        << all.positions[i];
+    ++opened;
+  }
+  EXPECT_GT(opened, 5u);
+}
+
+TEST_F(StagedLoaderTest, MemoryThatIsLackingForATimeCostsNoSample) {
+  for (const LastBatch last : {LastBatch::kShort, LastBatch::kPad, LastBatch::kWrap, LastBatch::kDrop}) {
+    for (const uint64_t batch : {5, 64}) {
+      SCOPED_TRACE(fmt::format("last {}, batch {}", static_cast<int>(last), batch));
+      LoaderOptions options = Options(/*epochs=*/2);
+      options.last = last;
+      options.batch = batch;
+      const Taken expected = Take(*Make(options));
+      RemoveIndexes();
+      const auto loader = Make(options);
+      Taken taken;
+      uint64_t refused = 0;
+      while (true) {
+        std::vector<Reservation> others = TakeMemory();
+        absl::StatusOr<std::optional<Batch>> next = loader->Next();
+        for (; absl::IsResourceExhausted(next.status()); ++refused) {
+          others.clear();
+          next = loader->Next();
+        }
+        ASSERT_TRUE(next.ok()) << next.status();
+        if (!*next) break;
+        Add(**next, &taken);
+      }
+      EXPECT_GT(refused, 0u);
+      EXPECT_EQ(taken.samples, expected.samples);
+      EXPECT_EQ(taken.positions, expected.positions);
+    }
+  }
+}
+
+TEST_F(StagedLoaderTest, ASampleThatIsTooLargeForAStageNamesTheOtherStart) {
+  const LoaderOptions options = Options();
+  std::string large;
+  EXPECT_TRUE(AppendTarHeader(large, "large.txt", 4 << 20).ok());
+  large.append(4 << 20, 'x');
+  AppendTarEnd(large);
+  const Stages stages = (*StagedDataset::Open(runtime_, stores_, "mem://data", Open()))->StagesOf(options.seed);
+  Put(static_cast<int>(stages.ShardsOf(stages.size() - 1).front()), large);
+  const auto loader = Make(options);
+  absl::Status end;
+  uint64_t batches = 0;
+  for (; end.ok(); ++batches) end = loader->Next().status();
+  EXPECT_GT(batches, 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(end)) << end;
+  EXPECT_THAT(std::string(end.message()),
+              AllOf(HasSubstr("in a later stage (use --start indexed (in Python start=\"indexed\"))"),
+                    HasSubstr("a third of the memory"), HasSubstr("would do")));
+  EXPECT_EQ(loader->Next().status(), end);
+
+  Put(static_cast<int>(stages.ShardsOf(0).front()), large);
+  const absl::Status first = TryMake(options).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(first)) << first;
+  EXPECT_THAT(std::string(first.message()), HasSubstr("start=\"indexed\""));
 }
 
 // It was not written by a loader: that position is the start of the next stage.

@@ -3,18 +3,21 @@ one."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from typing import Any
 
 import millrace
 import pytest
 from millrace._progress_line import ProgressLine
-from support import AT_SIZE, Samples, add_digests, keys_of, write_tar
+from support import AT_SIZE, Samples, add_digests, binary, keys_of, write_tar
 
 SHARDS = 150  # stages of 64 shards, and of the rest
 COUNT = 320
@@ -199,6 +202,114 @@ def test_the_length_is_not_known_before_the_end_of_the_first_epoch(shards: Sampl
     with pytest.raises(TypeError):
         len(loader)
     assert loader_of(shards, start="indexed").estimated_len() == exact
+
+
+def write_counts(shards: Samples, wrong: int = 0) -> None:
+    """Writes the index JSON of wids. `wrong`: the samples that it adds to those of each shard."""
+    ends = [number * COUNT // SHARDS for number in range(SHARDS + 1)]
+    entries = [
+        {"url": f"shard-{shard:03}.tar", "nsamples": ends[shard + 1] - ends[shard] + wrong} for shard in range(SHARDS)
+    ]
+    index = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": entries}
+    (pathlib.Path(shards.uri) / "shards.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("last", ["short", "drop"])
+def test_an_index_of_wids_gives_the_length(shards: Samples, last: Any) -> None:
+    order = epoch_of(loader_of(shards))
+    forget(shards)
+    write_counts(shards)
+    for world in (1, 3):
+        exact = len(loader_of(shards, start="indexed", last=last, world=world, rank=0))
+        forget(shards)
+        loader = loader_of(shards, last=last, world=world, rank=world - 1)
+        assert len(loader) == loader.estimated_len() == exact
+        iterator = iter(loader)
+        assert len(iterator) == exact
+        assert len(list(iterator)) == exact
+        assert len(loader) == exact
+    assert epoch_of(loader_of(shards)) == order, "it is no part of the order"
+
+
+def test_an_index_of_wids_that_is_wrong_is_not_used(shards: Samples) -> None:
+    write_counts(shards, wrong=1)
+    loader = loader_of(shards)
+    with pytest.raises(TypeError, match="start='indexed'"):
+        len(loader)
+    assert 0.8 * COUNT / 8 <= loader.estimated_len() <= 1.2 * COUNT / 8
+    assert sorted(epoch_of(loader)) == sorted(shards.labels)
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "recordio", "mds"])
+def test_shards_of_all_kinds(shards: Samples, tmp_path: pathlib.Path, kind: str) -> None:
+    packed = tmp_path / "packed"
+    command = [binary(), "pack", shards.uri, packed, "--format", kind, "--shard-size", "1KiB"]
+    command += ["--field", "png", "--field", "cls"]  # RecordIO has no others
+    subprocess.run([*map(str, command)], check=True, capture_output=True)
+    assert len(list(packed.glob("shard*"))) > 64
+    of_kind = Samples(str(packed), {}, {})
+    forget(of_kind)
+    loader = loader_of(of_kind)
+    if kind == "mds":
+        assert len(loader) == COUNT // 8, "index.json counts the samples"
+    first = epoch_of(loader)
+    assert sorted(first) == sorted(epoch_of(loader_of(of_kind, start="indexed")))
+    forget(of_kind)
+    parts = [epoch_of(loader_of(of_kind, rank=rank, world=2)) for rank in range(2)]
+    assert sorted(parts[0] + parts[1]) == sorted(first)
+
+
+def test_ways_to_name_the_shards(shards: Samples) -> None:
+    folder = pathlib.Path(shards.uri)
+    pattern = f"{folder}/shard-{{000..{SHARDS - 1}}}.tar"
+    names = [str(path) for path in sorted(folder.glob("*.tar"))]
+    for uri in (pattern, names):
+        loader = millrace.Loader(uri, batch_size=8, **AT_SIZE, output="numpy", seed=3, start="staged")
+        assert sorted(epoch_of(loader)) == sorted(shards.labels)
+        assert loader.state_dict()["position"].startswith("mr3-")
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.jsonl", "list.json"])
+def test_a_manifest_names_the_option(raw: Samples, tmp_path: pathlib.Path, name: str) -> None:
+    shutil.copytree(raw.uri, tmp_path / "raw")
+    paths = [str(path.relative_to(tmp_path)) for path in sorted((tmp_path / "raw").rglob("*.png"))]
+    lines = [json.dumps({"path": path, "label": 1}) for path in paths]
+    text = {
+        "list.csv": "path,label\n" + "".join(f"{path},1\n" for path in paths),
+        "list.jsonl": "\n".join(lines),
+        "list.json": "[" + ",".join(lines) + "]",
+    }[name]
+    (tmp_path / name).write_text(text)
+    manifest = Samples(str(tmp_path / name), {}, {})
+    assert len(epoch_of(loader_of(manifest, start="indexed"))) == len(paths)
+    for data in (manifest.uri, millrace.Dataset(manifest.uri, path_column="path")):
+        with pytest.raises(millrace.InvalidArgumentError, match="manifest.*start=.indexed."):
+            millrace.Loader(data, start="staged")
+
+
+def test_a_later_stage_with_other_fields_names_the_option(tmp_path: pathlib.Path) -> None:
+    """One shard alone has classes."""
+    some = write_tar(tmp_path, count=COUNT, shards=SHARDS)
+    special = tmp_path / "shard-077.tar"
+    whole = special.read_bytes()
+    for path in tmp_path.glob("*.tar"):
+        with tarfile.open(path) as archive:
+            images = [(member, archive.extractfile(member)) for member in archive if member.name.endswith(".png")]
+            contents = [(member, file.read()) for member, file in images if file is not None]
+        with tarfile.open(path, "w") as archive:
+            for member, data in contents:
+                archive.addfile(member, io.BytesIO(data))
+    special.write_bytes(whole)
+    delivered = []
+    for seed in range(4):
+        batches = 0
+        with pytest.raises(millrace.Error) as caught:
+            for _ in loader_of(some, seed=seed):
+                batches += 1
+        delivered.append(batches)
+        if batches > 0:
+            assert 'start="indexed"' in str(caught.value)
+    assert max(delivered) >= 64 * COUNT // SHARDS // 8, "a stage was delivered before"
 
 
 def test_augmentation_is_the_same_in_every_world(shards: Samples) -> None:
