@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// Attributes of a file or folder that a program has set, and a store does not keep.
+/// Holds the attributes of a file or folder that a program has set, and a store does not keep.
 struct FileAttributes {
   std::optional<mode_t> mode;  // the permissions
   std::optional<uid_t> uid;
@@ -25,8 +25,8 @@ struct FileAttributes {
   std::map<std::string, std::string, std::less<>> extended;  // by name
 };
 
-/// The attributes of files and folders by their keys, for as long as the mount lives. There are at most kMost: those
-/// that were not looked at for longest are forgotten. Thread-safe, no I/O.
+/// Holds the attributes of files and folders by their keys, for as long as the mount lives. There are at most kMost:
+/// those that were not looked at for longest are forgotten. Thread-safe, no I/O.
 class AttributeTable {
  public:
   static constexpr size_t kMost = 100'000;
@@ -37,7 +37,7 @@ class AttributeTable {
   void Change(const std::string& key, const std::function<void(FileAttributes&)>& change);
   void Remove(const std::string& key);
   void Rename(const std::string& from, const std::string& to);
-  /// Those of a folder, and of all that lies below it.
+  /// Renames the entries of a folder, and of all that lies below it.
   void RenameFolder(const std::string& from, const std::string& to);
 
  private:

@@ -12,17 +12,17 @@ namespace millrace {
 
 namespace {
 
-// A share of the budget.
+// New memory for pieces leaves one part in so many of the budget free. The part depends on their Need.
 constexpr uint64_t kLeftByAhead = 4;
 constexpr uint64_t kLeftByNow = 16;
-// A share of the kept bytes.
+// If used-up pieces take more than this share of the kept bytes, or kMaxUsedUp, new pieces get their memory.
 constexpr uint64_t kShareUsedUp = 4;
 constexpr uint64_t kMaxUsedUp = uint64_t{16} << 20;
 // Among these is looked for one whose memory fits.
 constexpr int kMaxUsedUpSought = 64;
 // Longer pieces get memory for up to an eighth more, so that it fits many others.
 constexpr uint64_t kMaxExact = 4096;
-// Blocks of a piece, of which is known whether they were used.
+// Each of so many blocks of a piece has a bit that shows whether it was used.
 constexpr uint64_t kMaxToldApart = 63;
 
 uint64_t RoomBytes(uint64_t length) {
@@ -33,7 +33,7 @@ uint64_t RoomBytes(uint64_t length) {
 
 }  // namespace
 
-/// Under the mutex of the tier, but for what is const.
+/// The mutex of the tier guards all members that are not const.
 struct BlockTier::Object {
   const std::string id;  // in objects_
   const std::string key;
@@ -52,7 +52,7 @@ struct BlockTier::Piece {
   bool asked_ahead = false;
   std::stop_source stop;
 
-  // Under the mutex of the tier.
+  // The mutex of the tier guards these members.
   Object* object = nullptr;  // as long as the tier has the piece
   uint64_t first = 0;
   uint64_t blocks = 0;
@@ -117,7 +117,7 @@ BlockTier::Version::~Version() {
   tier_->Close(object_);
 }
 
-// Null if it is not there, or has failed. Its holders see the error; others ask again.
+// Returns null if it is not there, or has failed. Its holders see the error; others ask again.
 std::shared_ptr<BlockTier::Piece> BlockTier::Find(Object& object, uint64_t number) {
   const auto found = object.pieces.find(number);
   if (found == object.pieces.end()) return nullptr;
@@ -330,8 +330,8 @@ void BlockTier::Erase(const std::shared_ptr<Piece>& piece) {
   DropIfUnused(std::exchange(last->object, nullptr));
 }
 
-// The memory of one piece that nobody holds, which goes for it: programs that read ahead may together hold more than is
-// kept. Or only of one that was used up: those are the first.
+// Returns the memory of one piece that nobody holds, which goes for it: programs that read ahead may together hold more
+// than is kept. With `only_used_up`, only a piece that was used up goes: those are the first.
 std::optional<BlockTier::Room> BlockTier::HandOn(uint64_t room_bytes, bool only_used_up) {
   int sought = 0;
   for (const std::shared_ptr<Piece>& at : lru_) {

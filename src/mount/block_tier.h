@@ -21,8 +21,8 @@
 
 namespace millrace {
 
-/// Blocks of objects in memory, each of one version. Everybody who wants a block shares the request for it, and what
-/// was read last stays, so that the kernel can ask again and what was read ahead is there. Thread-safe.
+/// Keeps blocks of objects in memory, each of one version. Everybody who wants a block shares the request for it, and
+/// what was read last stays, so that the kernel can ask again and what was read ahead is there. Thread-safe.
 ///
 /// Neighbouring blocks that are asked for together are one piece: one request, which comes and goes as a whole. Pieces
 /// are reserved in the budget. Those that nobody holds have `keep_bytes` at most (and their memory up to an eighth
@@ -48,7 +48,7 @@ class BlockTier {
   BlockTier& operator=(const BlockTier&) = delete;
 
   struct Piece;
-  /// A piece that stays in memory as long as it is held. Move-only.
+  /// Keeps a piece in memory as long as it lives. Move-only.
   class Hold {
    public:
     Hold(BlockTier& tier, std::shared_ptr<Piece> piece) : tier_(&tier), piece_(std::move(piece)) {}
@@ -56,14 +56,14 @@ class BlockTier {
     Hold& operator=(Hold&&) = delete;
     ~Hold();
 
-    /// The bytes of the object that it has, or will have.
+    /// Returns which bytes of the object it has, or will have.
     ByteRange range() const;
     /// Waits for the bytes, which are valid as long as it is held. Errors are those of the store, and of Patience; the
     /// next Fetch asks again.
     absl::StatusOr<ByteSpan> Wait(const Patience& patience) const;
     /// Returns true if its request has ended with an error.
     bool failed() const;
-    /// How long the request took; nullopt before it has ended.
+    /// Returns how long the request took, or nullopt before it has ended.
     std::optional<std::chrono::nanoseconds> took() const;
     TimePoint asked_at() const;
     /// Returns true if it was requested before a reader waited for it (Need::kAhead).
@@ -79,13 +79,13 @@ class BlockTier {
     std::shared_ptr<Piece> piece_;
   };
 
-  /// Why something is fetched: because a program waits for it, or ahead of that. Blocks that are fetched ahead leave
-  /// a quarter of the budget free, and blocks that a program waits for leave a sixteenth. So a program always finds
-  /// room for the few bytes that it reads.
+  /// Tells why something is fetched: because a program waits for it, or ahead of that. Blocks that are fetched ahead
+  /// leave a quarter of the budget free, and blocks that a program waits for leave a sixteenth. So a program always
+  /// finds room for the few bytes that it reads.
   enum class Need { kNow, kAhead };
 
   struct Object;
-  /// One version of an object, for somebody who asks for its blocks many times.
+  /// Names one version of an object, for a caller that asks for its blocks many times.
   class Version {
    public:
     Version(BlockTier& tier, const Node& node);
@@ -93,15 +93,16 @@ class BlockTier {
     Version& operator=(const Version&) = delete;
     ~Version();
 
-    /// The piece that has block `number`, there or in flight. If there is none, asks for one that begins with this
-    /// block and has `most_blocks` at most: fewer if some are there, or if there is little room. Null if the budget has
-    /// no room for one block.
+    /// Returns the piece that has block `number`, there or in flight. If there is none, asks for one that begins with
+    /// this block and has `most_blocks` at most: fewer if some are there, or if there is little room. Returns null if
+    /// the budget has no room for one block.
     std::shared_ptr<Hold> Fetch(uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow) const;
-    /// The piece, if it is there or in flight; else null.
+    /// Returns the piece if it is there or in flight, else null.
     std::shared_ptr<Hold> Find(uint64_t number) const;
     /// Returns true if it is there or in flight.
     bool Has(uint64_t number) const;
-    /// Bytes of `budget` for all of the object: the same for all that have taken them. Null if there are too few.
+    /// Takes bytes of `budget` for all of the object. All that hold them share one reservation. Returns null if there
+    /// are too few.
     std::shared_ptr<Reservation> TakeRoom(MemoryBudget& budget) const;
 
    private:
@@ -109,7 +110,7 @@ class BlockTier {
     Object* const object_;
   };
 
-  /// As of its Version.
+  /// These do the same as the functions of a Version of `node`.
   std::shared_ptr<Hold> Fetch(const Node& node, uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow);
   bool Has(const Node& node, uint64_t number);
 
@@ -123,7 +124,7 @@ class BlockTier {
   TimePoint now() const { return now_(); }
 
  private:
-  /// Memory for a piece.
+  /// Holds memory for a piece.
   struct Room {
     Reservation memory;
     Buffer bytes;

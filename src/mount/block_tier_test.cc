@@ -28,7 +28,7 @@ class BlockTierTest : public ::testing::Test {
     return bytes.ok() ? std::string(AsText(*bytes)) : std::string(ToStd(bytes.status().message()));
   }
 
-  // Before the store, which waits for its requests: what they hold of the budgets is given back until then.
+  // The budgets come before the store, which waits for its requests: what those hold is given back until then.
   MemoryBudget memory_{(8 << 20) + (600 << 10)};  // eight blocks, and what they leave
   MemoryBudget plenty_{256 << 20};
   ScriptedStore store_;
@@ -139,8 +139,7 @@ TEST_F(BlockTierTest, AVersionTellsWhatIsThereAndWhatWasUsed) {
   EXPECT_FALSE(tier.Has(node, 2));
 }
 
-// As when several programs read ahead, and together hold more than is kept: each of them continues in memory that is
-// there.
+// Several programs read ahead, and together hold more than is kept: each of them continues in memory that is there.
 TEST_F(BlockTierTest, OneGivesItsMemoryToTheNextAndTheOthersStay) {
   BlockTier tier(store_, memory_, 2 << 20);
   std::vector<Node> nodes;

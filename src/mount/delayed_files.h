@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// Files that something is done with some time later, as with those that were closed and the store gets later
+/// Passes files to a task after a delay, as those that were closed and the store gets later
 /// (`millrace mount --write-back`).
 ///
 ///   DelayedFiles closed(std::chrono::seconds(5), 8, [&](const auto& file) { return Commit(file); });

@@ -77,8 +77,8 @@ absl::Status FileUpload::Fail(absl::Status status) {
   return status_;
 }
 
-// To be asked again whenever the lock was released: another thread may have begun Finish, and a part that is filled
-// after that would never be sent.
+// Ask again whenever the lock was released: another thread may have begun Finish, and a part that is filled after that
+// would never be sent.
 absl::Status FileUpload::CheckOpen() const {
   RETURN_IF_ERROR(status_);
   if (phase_ == Phase::kOpen) return absl::OkStatus();
@@ -240,7 +240,7 @@ absl::StatusOr<std::shared_ptr<FileUpload::Part>> FileUpload::TakeRoom(Lock& loc
   return part;
 }
 
-// Room for the part that comes next in the order of the file.
+// Takes room for the part that comes next in the order of the file.
 absl::Status FileUpload::NextPart(Lock& lock, const Patience& patience) {
   if (sent_.size() >= store_.traits().pieces.most_pieces) {
     return Fail(RefusedWith(EFBIG, uri_ + ": is too large for the store"));
@@ -250,8 +250,8 @@ absl::Status FileUpload::NextPart(Lock& lock, const Patience& patience) {
   return absl::OkStatus();
 }
 
-// So many more bytes for the part. Bytes that are read again cost a request; bytes that a program has written are
-// nowhere else.
+// Reserves so many more bytes for the part. Bytes that are read again cost a request; bytes that a program has written
+// are nowhere else.
 bool FileUpload::Reserve(Part& part, uint64_t bytes) {
   while (!memory_.TryExtend(&part.memory, bytes)) {
     if (!make_room_ || make_room_(bytes) == 0) return false;

@@ -18,10 +18,10 @@
 
 namespace millrace {
 
-/// A file as an object that appears whole or not at all. It is a Put if it fits into one part, else a PieceWriter with
-/// several parts in flight. There are two ways to it. Write takes the bytes from the beginning to the end while the
-/// program writes; Patch says which of them have changed since, and Finish fetches the missing ones. Or FinishPieces
-/// makes the object of pieces that are known; the store may copy some of them.
+/// Stores a file as an object that appears whole or not at all. It is a Put if it fits into one part, else a
+/// PieceWriter with several parts in flight. There are two ways to it. Write takes the bytes from the beginning to the
+/// end while the program writes; Patch says which of them have changed since, and Finish fetches the missing ones. Or
+/// FinishPieces makes the object of pieces that are known; the store may copy some of them.
 ///
 /// An error ends it: whatever is written after a write that failed, nothing of the file appears. Only a wait that was
 /// interrupted (Cancelled) has no consequence. Thread-safe, but Patch, and Finish with a Load, must not meet a Write.
@@ -32,13 +32,14 @@ class FileUpload {
   using MakeRoom = std::function<uint64_t(uint64_t bytes)>;
   /// Reads bytes of the file, as it is now.
   using Load = std::function<absl::Status(uint64_t offset, MutableByteSpan into)>;
-  /// Bytes of a part for the staging file.
+  /// Holds bytes of a part for the staging file.
   struct Kept {
     uint64_t offset = 0;
     ByteSpan bytes;
-    /// True while the program waits, or soon will, for memory that only `done` gives back: the store has the part.
+    /// Returns true while the program waits, or soon will, for memory that only `done` gives back: the store has the
+    /// part.
     std::function<bool()> is_awaited;
-    /// To be called, by another thread, when the bytes are not needed any more.
+    /// The receiver calls it, in another thread, when the bytes are not needed any more.
     std::function<void()> done;
   };
   /// Gets all bytes in the order of the file.
@@ -57,36 +58,36 @@ class FileUpload {
   /// before ended, EIO after Finish, ENOMEM if the budget has no room for a part. Errors of the store come as soon as
   /// they are known. `keep` gets them from the memory of their part, in steps of kKeptBytes and with its end.
   absl::StatusOr<size_t> Write(uint64_t offset, ByteSpan bytes, const Patience& patience, const Keep& keep = nullptr);
-  /// The bytes that were written last, and have not got to `keep` yet. With the lock of no one: no Write may be on its
-  /// way.
+  /// Returns the bytes that were written last, and have not got to `keep` yet. The caller reads them without a lock, so
+  /// no Write may be in progress.
   ByteSpan Unkept() const;
   /// The caller has kept these itself.
   void SetKept();
 
   /// Bytes that were taken before are others now. `range` ends at written() or before.
   void Patch(uint64_t offset, ByteSpan bytes);
-  /// The part that was sent and holds the byte at `offset`; empty if none was.
+  /// Returns the part that was sent and holds the byte at `offset`, or an empty range if none was.
   ByteRange SentPart(uint64_t offset) const;
-  /// Parts that have arrived in the store, and need not be read again unless they are patched. The first one and the
-  /// latest are left out: programs change the beginning and the end of a file.
+  /// Returns the parts that have arrived in the store, and need not be read again unless they are patched. The first
+  /// one and the latest are left out: programs change the beginning and the end of a file.
   std::vector<ByteRange> ArrivedParts() const;
 
-  /// Makes the object visible; the same answer each time that it is called. If it was interrupted, another call waits
-  /// again. Each answer of the store extends the deadline.
+  /// Makes the object visible, and returns the same answer each time that it is called. If it was interrupted, another
+  /// call waits again. Each answer of the store extends the deadline.
   absl::StatusOr<ObjectInfo> Finish(const Patience& patience);
-  /// The same for a file of `bytes`, of which all that Write has not taken is loaded.
+  /// Does the same for a file of `bytes`, of which all that Write has not taken is loaded.
   absl::StatusOr<ObjectInfo> Finish(uint64_t bytes, const Load& load, const Patience& patience);
-  /// The same of pieces that are sent, if Write was not called.
+  /// Does the same with pieces that are sent, if Write was not called.
   absl::StatusOr<ObjectInfo> FinishPieces(const std::vector<WrittenContent::Piece>& pieces, const Load& load,
                                           const Patience& patience);
-  /// True if the store copies pieces. Call it before Write.
+  /// Returns true if the store copies pieces. Call it before Write.
   bool CopiesPieces();
-  /// FinishPieces where the store copies some of them from `base`. Unimplemented if the server turns out not to copy.
-  /// If it is interrupted before finishing(), the upload is of no use any more.
+  /// Does the same as FinishPieces, but the store copies some of the pieces from `base`. Returns Unimplemented if the
+  /// server turns out not to copy. If it is interrupted before finishing(), the upload is of no use any more.
   absl::StatusOr<ObjectInfo> FinishCopied(const std::vector<WrittenContent::Piece>& pieces, const ObjectInfo& base,
                                           const Load& load, const Patience& patience);
 
-  /// The time of the last change of a file. (Objects of S3 have only that of their upload.)
+  /// Sets the time of the last change of a file. (Objects of S3 have only that of their upload.)
   void set_modified_ms(int64_t modified_ms);
 
   uint64_t written() const;  // bytes that Write has taken

@@ -39,7 +39,7 @@ std::string RandomText(size_t size) {
 
 class FileUploadTest : public ::testing::Test {
  protected:
-  // In writes of up to 300,000 bytes.
+  // Writes the text in writes of up to 300,000 bytes.
   static absl::Status WriteAll(FileUpload& upload, const std::string& text) {
     for (size_t at = 0; at < text.size();) {
       const std::string piece = text.substr(at, 1 + at % 300'000);
@@ -254,7 +254,7 @@ TEST_F(FileUploadTest, WithoutMemoryOthersAreAskedForSome) {
   EXPECT_EQ(ErrnoOf(refused.Write(0, AsBytes(std::string("x")), Long()).status()), ENOMEM);
 }
 
-/// A file that a program writes in any order, as a staging file has it.
+/// Has a file that a program writes in any order, as a staging file has it.
 class StagedUploadTest : public FileUploadTest {
  protected:
   FileUpload::Load Load() {

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// A file or folder, as far as it is known.
+/// Describes a file or folder as far as it is known.
 struct Node {
   std::string key;  // in the store; that of a folder ends with '/', or is "" (the store's root)
   bool is_folder() const { return key.empty() || key.back() == '/'; }
@@ -27,9 +27,9 @@ struct Node {
 /// times, are the same. (A listing and a HEAD of one version tell times of different precision.)
 bool IsSameVersion(const Node& one, const Node& other);
 
-/// The inode numbers that the kernel knows, and what they stand for. A number stands for one version of one key as long
-/// as the kernel remembers it. It is never used for another version, so the bytes that the kernel keeps stay right. A
-/// file and a folder of one name have different keys, so different numbers. Thread-safe.
+/// Holds the inode numbers that the kernel knows, and what they stand for. A number stands for one version of one key
+/// as long as the kernel remembers it. It is never used for another version, so the bytes that the kernel keeps stay
+/// right. A file and a folder of one name have different keys, so different numbers. Thread-safe.
 class InodeTable {
  public:
   static constexpr uint64_t kRoot = 1;
@@ -37,14 +37,14 @@ class InodeTable {
   /// The root is never forgotten.
   explicit InodeTable(std::string root_key);
 
-  /// The number of `node`: the one that this version has, or a new one. The kernel gets it once more.
+  /// Returns the number of `node`: the one that this version has, or a new one. The kernel gets it once more.
   uint64_t Remember(Node node);
   /// The kernel forgets a number that it got `times` times.
   void Forget(uint64_t inode, uint64_t times);
 
-  /// Nullopt for a number that stands for nothing.
+  /// Returns nullopt if the number stands for nothing.
   std::optional<Node> Find(uint64_t inode) const;
-  /// The newest version of this file, as long as it is fresh.
+  /// Returns the newest version of this file as long as it is fresh.
   std::optional<Node> FindFresh(const std::string& key) const;
   /// The number stands for `node` for longer. False if it stands for another version, or for nothing any more.
   bool Renew(uint64_t inode, const Node& node);
@@ -55,7 +55,7 @@ class InodeTable {
   void Assign(uint64_t inode, Node node);
   /// A folder has another key from now on, and so has what lies below it.
   void MoveFolder(const std::string& from, const std::string& to);
-  /// The number of this key's newest version; 0 if there is none.
+  /// Returns the number of this key's newest version, or 0 if there is none.
   uint64_t NumberOf(const std::string& key) const;
   /// The key has no version that is known any more, and the next one gets a number of its own.
   void Unname(const std::string& key);

@@ -92,7 +92,7 @@ TEST(InodeTable, WhatIsOutdatedIsAskedAgain) {
   EXPECT_LT(table.Find(inode)->fresh_until, later);
 }
 
-// Against a model: the numbers that the kernel got, and how often.
+// Compares the table with a model: the numbers that the kernel got, and how often.
 TEST(InodeTable, FollowsTheKernelInAnyOrder) {
   Rng rng(7);
   InodeTable table("");

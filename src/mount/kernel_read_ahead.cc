@@ -17,7 +17,7 @@ constexpr unsigned kReadAheadKb = 512;
 
 dev_t DeviceOfMount(const std::string& folder, dev_t below) {
   struct statx info {};
-  // Without asking the file system, which is this process.
+  // This process is the file system, so the call must not ask it.
   if (statx(AT_FDCWD, folder.c_str(), AT_STATX_DONT_SYNC, STATX_INO, &info) != 0) return 0;
   // If it is unmounted by now, this is another one.
   constexpr uint64_t kRoot = 1;

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-/// The device of the file system in user space that is mounted on `folder`, without asking it; 0 if it is unmounted by
-/// now. `below` is the device of the folder that is mounted on.
+/// Returns the device of the file system in user space that is mounted on `folder`, without asking it. Returns 0 if it
+/// is unmounted by now. `below` is the device of the folder that is mounted on.
 dev_t DeviceOfMount(const std::string& folder, dev_t below);
 
 /// Has the kernel ask the file system that is mounted on `folder` for up to 512 KiB at a time when a program reads a

@@ -26,7 +26,8 @@ constexpr int kMaxDoublings = 9;
 
 KeyOrder::KeyOrder(std::string key, AheadLimits limits) : limits_(limits), front_(std::move(key)), sent_(front_) {}
 
-// How many files it is ahead of the front: negative behind it, and no further than a little beyond kBehind.
+// Returns how many files it is ahead of the front, as a negative number if it is behind. Counts no further than a
+// little beyond kBehind.
 std::ptrdiff_t KeyOrder::AheadOfFront(std::map<std::string, Node>::const_iterator file) const {
   constexpr auto kMost = static_cast<std::ptrdiff_t>(kBehind) + 1;
   const bool ahead = file->first > front_;

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// How far is looked ahead of the file that was opened last.
+/// Limits how far ahead of the file that was opened last others are listed and read.
 struct AheadLimits {
   size_t files = 128;
   uint64_t bytes = uint64_t{64} << 20;                    // of these files together, of each at most...
@@ -21,8 +21,8 @@ struct AheadLimits {
   std::chrono::nanoseconds ttl{std::chrono::seconds(1)};  // how long a listing is believed
 };
 
-/// The files that follow a file in the order of keys: the part of the listing of a store that a program is in, and how
-/// far it has come. Pure: it gets what was opened and what the store has listed, and says what to list and to read.
+/// Tracks the files that follow a file in the order of keys: the part of a listing that a program is in, and how far it
+/// has come. Pure: it gets what was opened and what the store has listed, and says what to list and to read.
 ///
 /// A program need not open every file, nor quite in this order, since several processes may share the files. But it
 /// must come from a part that is listed here, and move forward. The listing is requested as the program moves, and
@@ -32,24 +32,25 @@ class KeyOrder {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// From that file on, which was just opened.
+  /// Begins at the file `key`, which was just opened.
   KeyOrder(std::string key, AheadLimits limits);
 
   /// A file was opened. False if it is none of these: the program is elsewhere.
   bool OnOpen(const std::string& key);
-  /// How many files were opened that lie near to the front, since one was that lies far ahead.
+  /// Returns how many files were opened that lie near to the front, since one was that lies far ahead.
   size_t hits() const { return hits_; }
   size_t misses() const { return misses_; }
 
-  /// Keys greater than which are to be listed now. The answer, with its keys in order, goes to OnPage or OnFailure.
+  /// Returns the key behind which a listing is to begin now, if one is due. The answer, with its keys in order, goes to
+  /// OnPage or OnFailure.
   std::optional<std::string> NextPage(Time now);
   void OnPage(const std::vector<Node>& files, bool is_last, Time now);
   void OnFailure(Time now);
 
-  /// Files that are to be read now, each once.
+  /// Returns the files that are to be read now, each once.
   std::vector<Node> TakeWanted();
 
-  /// The file, if it is known, fresh, and sure: a folder of the same name would hide it.
+  /// Returns the file if it is known, fresh, and sure: a folder of the same name would hide it.
   std::optional<Node> Find(const std::string& key, Time now) const;
   /// The file is another one now, or gone.
   void Forget(const std::string& key) { files_.erase(key); }

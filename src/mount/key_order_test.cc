@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 using Time = KeyOrder::Time;
 using std::chrono::milliseconds;
 
-// A store's keys, listed in pages of ten, and a clock that the test moves.
+// Holds a store's keys, which are listed in pages of ten, and a clock that the test moves.
 class KeyOrderTest : public ::testing::Test {
  protected:
   static constexpr size_t kPage = 10;

@@ -17,24 +17,25 @@
 
 namespace millrace {
 
-/// The files and folders that programs of this mount have begun and the store does not show: files that are being
+/// Holds the files and folders that programs of this mount have begun and the store does not show: files that are being
 /// written, and folders without anything in them. Thread-safe, no I/O.
 class LocalTree {
  public:
-  /// Folders that are remembered at most.
+  /// At most so many folders are remembered.
   static constexpr size_t kMaxFolders = 100'000;
 
-  /// A file that is being written, by its key and its inode, with one handle that writes. False if there is one of that
-  /// key already.
+  /// Adds a file that is being written, by its key and its inode, with one handle that writes. Returns false if there
+  /// is one of that key already.
   bool Begin(std::shared_ptr<WrittenFile> file);
-  /// One more handle that writes. Null if no file of that inode is being written.
+  /// Adds one more handle that writes. Returns null if no file of that inode is being written.
   std::shared_ptr<WrittenFile> Attach(uint64_t inode);
   /// A handle that writes is gone. Returns true if it was the last one.
   bool Detach(WrittenFile& file);
   /// The file is not being written any more. If only `if_idle`, nothing happens while a handle writes it, or something
   /// is not committed, or a program has it open without a name.
   void End(const std::shared_ptr<WrittenFile>& file, bool if_idle);
-  /// The same although something is not committed. False, and nothing happens, if a handle writes it.
+  /// Does the same although something is not committed. If a handle writes the file, returns false, and nothing
+  /// happens.
   bool EndUnwritten(const std::shared_ptr<WrittenFile>& file);
   /// The key stands for it no more, but programs have it open.
   void Unname(const WrittenFile& file);
@@ -42,16 +43,16 @@ class LocalTree {
   void Rename(const std::shared_ptr<WrittenFile>& file, const std::string& to);
   /// Waits until no file of that key is being written, as `patience` has it.
   absl::Status WaitForEnd(const std::string& key, const Patience& patience) const;
-  /// Null if it is not being written.
+  /// Returns null if the file is not being written.
   std::shared_ptr<WrittenFile> Find(const std::string& key) const;
-  /// The same, also for a file that has no name any more.
+  /// Returns the file of the inode, also if it has no name any more.
   std::shared_ptr<WrittenFile> FindInode(uint64_t inode) const;
-  /// All, also those without a name.
+  /// Returns all files, also those without a name.
   std::vector<std::shared_ptr<WrittenFile>> All() const;
-  /// Those that have a name below the folder.
+  /// Returns the files that have a name below the folder.
   std::vector<std::shared_ptr<WrittenFile>> FilesBelow(const std::string& folder) const;
 
-  /// How many handles read the inode.
+  /// Counts how many handles read the inode.
   void AddReader(uint64_t inode);
   void RemoveReader(uint64_t inode);
   bool HasReaders(uint64_t inode) const;
@@ -59,14 +60,15 @@ class LocalTree {
   /// Keys of folders end with '/'. False if there are too many.
   bool AddFolder(const std::string& folder);
   void RemoveFolder(const std::string& folder);
-  /// With all folders below it. False if there are too many.
+  /// Renames it and all folders below it. Returns false if there are too many.
   bool RenameFolder(const std::string& from, const std::string& to);
   /// Returns true if it was made, or something lies below it here.
   bool HasFolder(const std::string& folder) const;
   /// Returns true if something lies below it here.
   bool HasBelow(const std::string& folder) const;
 
-  /// Names in the folder; those of folders end with '/'. Files that the store has are left out: it shows them.
+  /// Returns the names in the folder; those of folders end with '/'. Files that the store has are left out: it shows
+  /// them.
   std::set<std::string> NamesIn(const std::string& folder) const;
 
  private:

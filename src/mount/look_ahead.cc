@@ -24,7 +24,7 @@ constexpr size_t kMaxMisses = 64;   // until a pass is over
 constexpr size_t kLeastFiles = 8;   // of an order, however large they are
 constexpr size_t kMostHeld = 8;     // times the files that are read ahead, until requests in flight are cancelled
 constexpr uint64_t kWeight = 16;    // of what was before, in an average
-// Files in a row of which the kernel asks for nothing, until it is believed to have the next ones, too.
+// After so many files in a row of which the kernel asks for nothing, it is believed to have the next ones, too.
 constexpr int kUnreadInRow = 16;
 constexpr std::chrono::milliseconds kLookAtOrder{1000};
 // So many files of a pass are opened, or so long a time passes, until the thread looks for the next reads. Many files
@@ -107,7 +107,7 @@ void LookAhead::OnOpen(const std::string& key) {
       wake = true;
     }
     if (!followed && Begin(key)) wake = true;
-    // Also now and then: a listing may be due again, and the file of the order another one.
+    // The thread also wakes now and then: a listing may be due again, and the file of the order another one.
     const auto now = std::chrono::steady_clock::now();
     if (!wake && now - woken_ < (followed ? kLookAtPass : kLookAtOrder)) return;
     woken_ = now;
@@ -116,7 +116,7 @@ void LookAhead::OnOpen(const std::string& key) {
 }
 
 void LookAhead::OnRead() {
-  // Often called, and seldom anything else than 0.
+  // This is called often, and the number is seldom anything else than 0.
   if (unread_in_row_.load() == 0) return;
   if (unread_in_row_.exchange(0) >= kUnreadInRow) Wake();
 }
@@ -208,7 +208,7 @@ void LookAhead::Go() {
   }
   if (!order_) return;
   for (;;) {
-    // Until it is known how large they are, a few.
+    // Only a few are read until it is known how large they are.
     const uint64_t most = average_bytes_ == 0 ? 0 : limits_.bytes / average_bytes_;
     order_->set_files(std::clamp<uint64_t>(most, std::min(kLeastFiles, limits_.files), limits_.files));
     const std::vector<std::string> wanted = order_->TakeWanted();
@@ -225,7 +225,7 @@ void LookAhead::ReadNamed(const std::string& key) {
   Read(*node);
 }
 
-// The file of the order, if it is a new one. Without the mutex: it may be large.
+// Reads the file of the order if it is a new one. It may be large, so the caller does not hold the mutex.
 std::optional<std::string> LookAhead::ReadOrder() {
   const auto now = std::chrono::steady_clock::now();
   if (order_path_.empty() || now - order_looked_ < kLookAtOrder) return std::nullopt;

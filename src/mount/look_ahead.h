@@ -33,7 +33,7 @@ class LookAhead {
   /// Files of the order that are larger are not read.
   static constexpr uint64_t kMaxOrderBytes = uint64_t{1} << 30;
 
-  /// Another source that knows files without asking the store.
+  /// Finds a file in another source, which does not ask the store.
   using Known = std::function<std::optional<Node>(const std::string& key)>;
 
   /// `order_path`: "" for none; if the file is replaced, it is read again. All others must outlive it.
@@ -43,13 +43,13 @@ class LookAhead {
   LookAhead(const LookAhead&) = delete;
   LookAhead& operator=(const LookAhead&) = delete;
 
-  /// A program opened the file.
+  /// Notes that a program has opened the file.
   void OnOpen(const std::string& key);
   /// The kernel asks for bytes of a file that was opened, for the first time.
   void OnRead();
   /// A file that is not empty was closed, and the kernel has asked for none of its bytes.
   void OnUnread();
-  /// The file, if it is known without asking the store, as long as that is fresh.
+  /// Returns the file if it is known without asking the store, as long as that is fresh.
   std::optional<Node> Find(const std::string& key) const;
   /// The file is another one now, or gone.
   void Forget(const std::string& key);
@@ -75,7 +75,7 @@ class LookAhead {
     bool wake = false;
     bool stop = false;
   };
-  /// The requests that are sent once the mutex is free: programs that open files wait for it.
+  /// Holds the requests that are sent once the mutex is free: programs that open files wait for it.
   struct Requests {
     struct Page {
       uint64_t pass = 0;
@@ -127,7 +127,7 @@ class LookAhead {
   std::map<std::string, Node> named_;  // by the file of the order, and looked at
   std::deque<std::string> named_turns_;
 
-  // For the thread alone.
+  // Only the thread uses these. The mutex guards skipped_, which the other functions also change.
   std::string order_version_;
   std::chrono::steady_clock::time_point order_looked_{};
   Requests requests_;

@@ -40,7 +40,7 @@ class LookAheadTest : public ::testing::Test {
     return {.key = Key(i), .size = info.size, .etag = info.etag};
   }
 
-  // Before the store, which waits for its requests: what they hold of the budgets is given back until then.
+  // The budgets come before the store, which waits for its requests: what those hold is given back until then.
   MemoryBudget memory_{64 << 20};
   MemoryBudget little_{20};
   ScriptedStore store_;
@@ -61,7 +61,7 @@ TEST_F(LookAheadTest, FilesInOrderAreReadBeforeTheyAreOpenedAcrossFolders) {
     }
     ahead.OnOpen(Key(i));
   }
-  // One listing for each thousand keys or so, and each file once.
+  // The store gets one listing for each thousand keys or so, and reads each file once.
   EXPECT_LE(store_.counters().list, 5u);
   EXPECT_LE(store_.gets().size(), 300u);
 }
@@ -155,7 +155,7 @@ TEST_F(LookAheadTest, WhatIsKnownOfFilesOfTheOrderIsNotAskedFor) {
   EXPECT_EQ(store_.counters().head, before);
 }
 
-// As in the second epoch over files that fit into the memory of the machine.
+// This is the second epoch over files that fit into the memory of the machine.
 TEST_F(LookAheadTest, WhatTheKernelHasIsNotReadUntilItAsksAgain) {
   const TempFolder folder;
   std::ofstream file(folder / "order");
@@ -210,7 +210,7 @@ TEST_F(LookAheadTest, LargeFilesOfTheOrderTakeNoMoreThanTheirShare) {
   }
 }
 
-// A store that does not answer, and a program that continues: each file is asked for, and only the oldest requests end.
+// The store does not answer, and the program continues: each file is asked for, and only the oldest requests end.
 TEST_F(LookAheadTest, WhatDoesNotComeIsCancelledOnceItIsFarTooMuch) {
   const TempFolder folder;
   std::ofstream file(folder / "order");

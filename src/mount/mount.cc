@@ -22,13 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The requests that the kernel makes by itself, as it reads ahead. There are more threads than that: if a store is away
-// and all of them wait, some are left to hear that a program was killed.
+// The kernel makes at most so many requests by itself, as it reads ahead. There are more threads than that: if a store
+// is away and all of them wait, some are left to hear that a program was killed.
 constexpr unsigned kMaxBackground = 128;
 // Requests come in bursts: threads that end after each and are made for the next cost more than to keep them.
 constexpr unsigned kIdleThreads = 64;
 
-// As the table of mounts names it. A dead mount can be named; to look at it may fail.
+// Returns the path as the table of mounts names it. A dead mount can be named; to look at it may fail.
 std::string RealPath(const std::string& folder) {
   fs::path path(folder);
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
@@ -67,7 +67,7 @@ bool IsMounted(const std::string& folder) {
 }
 
 absl::StatusOr<bool> ShowsAnything(ObjectStore& store, const std::string& prefix) {
-  // The marker of the folder, what is hidden, and something else.
+  // Three entries suffice: the marker of the folder, a hidden one, and one that is seen.
   ASSIGN_OR_RETURN(
       const ListPage first,
       ListBlocking(store, {.prefix = prefix, .delimiter = "/", .start_after = {}, .continuation = {}, .max_keys = 3}));
@@ -79,14 +79,14 @@ absl::StatusOr<bool> ShowsAnything(ObjectStore& store, const std::string& prefix
 // ---- libfuse
 
 void Mount::Server::OnInit(fuse_conn_info& connection) {
-  // Always with attributes: programs that list a folder look at what is in it.
+  // The kernel always lists with attributes: programs that list a folder look at what is in it.
   connection.want |= connection.capable & FUSE_CAP_READDIRPLUS;
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS_AUTO);
   connection.want |= connection.capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS);
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_AUTO_INVAL_DATA);  // the bytes of an inode never change
   if (options_.links) connection.want |= connection.capable & FUSE_CAP_CACHE_SYMLINKS;
-  // Also of reads: what the kernel asks for at a time. A longer one could not be answered whole, and the kernel takes a
-  // short answer for the end of the file.
+  // This also limits how much the kernel reads at a time. A longer read could not be answered whole, and the kernel
+  // takes a short answer for the end of the file.
   connection.max_write = std::min<unsigned>(connection.max_write, kMaxFuseRead);
   connection.max_background = kMaxBackground;
   connection.congestion_threshold = kMaxBackground * 3 / 4;
@@ -203,7 +203,7 @@ absl::Status Mount::Server::Serve(std::function<void()> ready) {
   fuse_loop_cfg_destroy(config);
   FinishFiles();
   fuse_remove_signal_handlers(session_);
-  // The number of a signal, or 0 after umount.
+  // A result that is not negative is the number of a signal, or 0 after umount.
   if (result >= 0) return absl::OkStatus();
   return ErrnoStatus(-result, options_.folder, "serving the mount");
 }

@@ -24,7 +24,7 @@ struct MountOptions {
   bool writable = false;      // programs may change what is there (docs/mount.md)
   bool no_overwrite = false;  // but for the contents of objects that are there
   bool links = false;         // objects with a LinkKey (mount/remote_tree.h) are symbolic links
-  // The folder for the bytes of files that are being written; "": they are streams.
+  // The bytes of files that are being written lie in this folder; if it is "", these files are streams.
   std::string staging_folder;
   uint64_t staging_bytes = 0;                 // 0: half of what is free on the disk
   std::chrono::nanoseconds publish_every{0};  // how often fsync makes a version at most; 0: only of what is appended
@@ -39,7 +39,7 @@ bool IsMounted(const std::string& folder);
 /// Returns true if a read-only mount of the prefix shows anything. Blocking; errors are those of the store.
 absl::StatusOr<bool> ShowsAnything(ObjectStore& store, const std::string& prefix);
 
-/// A part of a store as a file system in a folder. The store must outlive it; the budget bounds what is read
+/// Shows a part of a store as a file system in a folder. The store must outlive it; the budget bounds what is read
 /// ahead and what is written.
 class Mount {
  public:

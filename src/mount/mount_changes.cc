@@ -6,7 +6,7 @@
 
 #include "mount/mount_server.h"
 
-/// Attributes of files and folders. Names are made and removed.
+/// Changes the attributes of files and folders, and makes and removes names.
 
 namespace millrace {
 
@@ -94,8 +94,8 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
 
 // ---- Objects
 
-// Only the version that is known. In a folder the name counts, as for any program: the ETag of a file changes, too,
-// when another name of it is removed.
+// Deletes only the version that is known. In a folder the name counts, as for any program: the ETag of a file changes,
+// too, when another name of it is removed.
 absl::Status Mount::Server::DeleteVersion(const Node& file, const Patience& patience) {
   if (file.etag.empty() || store_.traits().is_folder()) return Delete(file.key, patience);
   Completion<absl::Status> call;
@@ -210,7 +210,7 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::KeepForReaders(const
   return file;
 }
 
-// The name of a file that programs have open, and the object.
+// Removes the name of a file that programs have open, and the object.
 absl::Status Mount::Server::RemoveName(const std::shared_ptr<WrittenFile>& file, const Patience& patience) {
   ASSIGN_OR_RETURN(const std::optional<Node> there, file->Unlink(patience));
   if (there) {
@@ -225,7 +225,7 @@ absl::Status Mount::Server::RemoveName(const std::shared_ptr<WrittenFile>& file,
   return absl::OkStatus();
 }
 
-// A file or link, of which programs that have it open keep the bytes.
+// Removes a file or link. Programs that have it open keep the bytes if the staging folder has room for them.
 absl::Status Mount::Server::RemoveObject(const Node& node, const Patience& patience) {
   std::shared_ptr<WrittenFile> file = local_.Find(node.key);
   absl::Status removed;

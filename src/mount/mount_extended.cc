@@ -27,7 +27,7 @@ size_t BytesOf(const FileAttributes& attributes) {
   return bytes;
 }
 
-// The answer to a call that asks how much there is, or for all of it.
+// Answers a call that asks how much there is, or for all of it.
 void ReplyExtended(fuse_req_t request, std::string_view bytes, size_t room) {
   if (room == 0) {
     fuse_reply_xattr(request, bytes.size());

@@ -16,7 +16,7 @@ absl::Status Mount::Server::CheckNoLinkKey(const std::string& key) const {
   return RefusedWith(EINVAL, store_.Uri(key) + ": this name belongs to objects that are symbolic links");
 }
 
-// The same as KeyOf, for a file that is made.
+// Returns the same as KeyOf, for a file that is made. Refuses a name that belongs to links.
 absl::StatusOr<std::string> Mount::Server::NewKeyOf(uint64_t parent, const char* name) const {
   ASSIGN_OR_RETURN(std::string key, KeyOf(parent, name));
   RETURN_IF_ERROR(CheckNoLinkKey(key));
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> Mount::Server::LinkKeyOf(const std::string& key, con
   return RefusedWith(ENAMETOOLONG, fmt::format("{}: the name or the key is too long for a link", name));
 }
 
-// The same as Find. It also finds a file that is being written.
+// Does the same as Find. It also finds a file that is being written.
 absl::StatusOr<Node> Mount::Server::FindShown(uint64_t parent, const char* name, const std::string& key,
                                               const Patience& patience) const {
   if (const auto file = local_.Find(key)) return file->node();

@@ -33,7 +33,7 @@ absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, 
                                   (no_replace ? ": exists" : ": exists, and the mount has --no-overwrite"));
 }
 
-// By the store, or, if it does not copy, by way of this machine.
+// Lets the store copy the file. If the store does not copy, the bytes pass through this machine.
 absl::StatusOr<ObjectInfo> Mount::Server::CopyFile(const Node& from, const std::string& to, bool only_if_absent,
                                                    const Patience& patience) {
   const ObjectInfo source{.key = from.key, .size = from.size, .etag = from.etag, .modified_ms = from.modified_ms};
@@ -127,7 +127,7 @@ absl::Status Mount::Server::RenameFile(const std::string& from, const std::strin
   return absl::OkStatus();
 }
 
-// Not one request, so not atomic: file by file, and what fails leaves the others where they are. A program that looks
+// Renames file by file, so it is not atomic, and what fails leaves the others where they are. A program that looks
 // meanwhile sees some files here and some there.
 absl::Status Mount::Server::RenameFolder(const std::string& from, const std::string& to, const Patience& patience) {
   const auto limit = patience.deadline - std::chrono::steady_clock::now();

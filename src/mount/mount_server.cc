@@ -51,12 +51,12 @@ AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
 
 constexpr std::chrono::seconds kLifeWithin{1};
 constexpr int kWriteBackThreads = 8;
-// So long a file is not looked at that may have bytes in memory only.
+// A file that may have bytes in memory only is not looked at for so long.
 constexpr std::chrono::seconds kIdle{1};
 
 constexpr uint64_t kLeastBlockSize = 4096;
 
-// The number of an entry that the kernel looks up before it uses it. (Programs pass over 0.)
+// An entry has this number if the kernel looks it up before it uses it. (Programs pass over 0.)
 constexpr uint64_t kNoNumber = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
@@ -128,7 +128,7 @@ Patience Mount::Server::PatienceOf(Request request) const {
 }
 
 void Mount::Server::Warn(const absl::Status& status) {
-  // One a second: a store that is away fails every call.
+  // At most one warning a second is logged: a store that is away fails every call.
   const int64_t now = absl::ToUnixMillis(absl::Now());
   int64_t last = warned_ms_.load(std::memory_order_relaxed);
   if (now - last < 1000 || !warned_ms_.compare_exchange_strong(last, now)) return;
@@ -148,7 +148,7 @@ mode_t Mount::Server::PermissionsOf(const Node& node) const {
     return is_new ? all : all & S_IRWXU;
   }
   mode_t others = info.st_mode & (S_IRWXG | S_IRWXO);
-  // To the mount's group, what the file's group and all others have.
+  // The mount's group gets what the file's group and all others have.
   if (info.st_gid != options_.gid) others &= S_IRWXO | ((info.st_mode & S_IRWXO) << 3);
   return all & (S_IRWXU | others);
 }
@@ -195,15 +195,15 @@ absl::StatusOr<Node> Mount::Server::Known(uint64_t inode) const {
   return *std::move(node);
 }
 
-// The file if programs see it. A stream in place of an object shows nothing before it ends. A file that was refused or
-// abandoned is not what its name stands for.
+// Returns the file if programs see it. A stream in place of an object shows nothing before it ends. A file that was
+// refused or abandoned is not what its name stands for.
 std::shared_ptr<WrittenFile> Mount::Server::ShownFile(const std::shared_ptr<WrittenFile>& file) const {
   if (file == nullptr || (staging_ == nullptr ? file->in_store() : file->ended())) return nullptr;
   return file;
 }
 
-// The file, as far as it is known without asking the store again. After ESTALE the kernel looks its path up again, and
-// so gets to the new version.
+// Returns the file as it is known, as long as that is fresh; else asks the store again. After ESTALE the kernel looks
+// its path up again, and so gets to the new version.
 absl::StatusOr<Node> Mount::Server::Fresh(uint64_t inode, const Patience& patience) {
   ASSIGN_OR_RETURN(Node node, Known(inode));
   if (node.is_folder() || std::chrono::steady_clock::now() < node.fresh_until) return node;
@@ -224,7 +224,8 @@ absl::StatusOr<std::string> Mount::Server::KeyOf(uint64_t parent, const char* na
   return key;
 }
 
-// The file or folder of that name, unless it is a file that is being written. NotFound if there is none.
+// Returns the file or folder of that name, unless it is a file that is being written. Returns NotFound if there is
+// none.
 absl::StatusOr<Node> Mount::Server::Find(uint64_t parent, const char* name, const Patience& patience) const {
   ASSIGN_OR_RETURN(const Node folder, Known(parent));
   const std::string key = folder.key + name;
@@ -322,7 +323,7 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
   return opened;
 }
 
-// The version that the handle reads: after a commit by way of this mount, the new one.
+// Returns a window on the version that the handle reads. After a commit by way of this mount, that is the new one.
 absl::StatusOr<std::shared_ptr<ReadWindow>> Mount::Server::WindowOf(OpenFile& open, const Patience& patience) {
   const uint64_t commits = commits_;
   std::unique_lock lock(open.mutex);
@@ -357,7 +358,7 @@ absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset,
   if (absl::IsNotFound(bytes.status())) return RefusedWith(ESTALE, std::string(bytes.status().message()));
   RETURN_IF_ERROR(bytes.status());
   life_.Show(fuse_req_ctx(request)->pid);
-  // Straight from where they are to the kernel.
+  // The bytes pass straight from where they are to the kernel.
   if (bytes->parts.size() == 1) {
     const ByteSpan part = bytes->parts.front();
     fuse_reply_buf(request, reinterpret_cast<const char*>(part.data()), part.size());
@@ -382,7 +383,8 @@ absl::Status Mount::Server::OpenDirectory(Request request, uint64_t inode, fuse_
   return absl::OkStatus();
 }
 
-// The page that follows. Files and folders that programs here have begun come last, unless the store has shown them.
+// Lists the page that follows. Files and folders that programs here have begun come last, unless the store has shown
+// them.
 absl::Status Mount::Server::NextPage(OpenFolder& folder, std::string continuation, const Patience& patience) {
   const uint64_t next = continuation.empty() ? 0 : folder.first + folder.page.entries.size();
   ASSIGN_OR_RETURN(RemoteTree::Page page, tree_.List(folder.key, std::move(continuation), patience));
@@ -409,7 +411,8 @@ absl::Status Mount::Server::NextPage(OpenFolder& folder, std::string continuatio
   return absl::OkStatus();
 }
 
-// Entry `number` of the folder, counted from 0; null behind the last one. Going back begins the listing again.
+// Returns entry `number` of the folder, counted from 0, or null behind the last one. Going back begins the listing
+// again.
 absl::StatusOr<const RemoteTree::Entry*> Mount::Server::EntryAt(OpenFolder& folder, uint64_t number,
                                                                 const Patience& patience) {
   if (!folder.begun || number < folder.first) {

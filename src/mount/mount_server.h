@@ -34,7 +34,8 @@
 #include "mount/staging.h"
 #include "mount/written_file.h"
 
-/// The calls of the kernel, each a function that replies or returns an error. Only the files of the mount include this.
+/// Serves the calls of the kernel, each by a function that replies or returns an error. Only the files of the mount
+/// include this.
 
 namespace millrace {
 
@@ -54,23 +55,23 @@ class Mount::Server {
  private:
   using Request = fuse_req_t;
 
-  /// A handle of a file: one that reads, or one that may write.
+  /// Holds a handle of a file: one that reads, or one that may write.
   struct OpenFile {
     uint64_t inode = 0;
-    // For one that reads.
+    // A handle that reads uses these.
     std::mutex mutex;
     std::shared_ptr<ReadWindow> read;  // of the version that the inode had when `commits` was what it is here
     Node version;
     uint64_t commits = 0;
     ReadWindow::Kernel kernel = ReadWindow::Kernel::kKeeps;
     std::atomic<bool> was_asked_for{false};  // the kernel has asked for bytes; also if there are none
-    // For one that may write; it may also read.
+    // A handle that may write uses these; it may also read.
     std::shared_ptr<WrittenFile> written;
     pid_t opener = 0;
     bool direct = false;              // what is written does not go through the memory of the kernel
     std::atomic<bool> closed{false};  // by the process that opened it, and nothing was written since
   };
-  /// An open folder: where its listing is. Offsets that the kernel passes back count entries from 1; 0 is the
+  /// Holds an open folder, and where its listing is. Offsets that the kernel passes back count entries from 1; 0 is the
   /// beginning.
   struct OpenFolder {
     std::mutex mutex;

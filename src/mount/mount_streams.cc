@@ -7,20 +7,20 @@
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
-/// Files that are written by a mount with --no-staging: from their beginning to their end, by one program at a time.
+/// Writes files for a mount with --no-staging: from their beginning to their end, by one program at a time.
 
 namespace millrace {
 
 namespace {
 
-// How long a call waits for a file that was closed by one process while another may have it open.
+// A call waits so long for a file that was closed by one process while another may have it open.
 constexpr std::chrono::seconds kMaxAwait{5};
 
 absl::Status IsBeingWritten(const std::string& uri) {
   return RefusedWith(EBUSY, uri + ": is being written; close it first");
 }
 
-// The error for a program that would change a part of an object.
+// Returns the error for a program that would change a part of an object.
 absl::Status CannotChange(const std::string& uri, bool no_overwrite) {
   if (no_overwrite) return RefusedWith(EEXIST, uri + ": there is an object already, and the mount has --no-overwrite");
   return RefusedWith(EROFS, uri +
@@ -30,8 +30,8 @@ absl::Status CannotChange(const std::string& uri, bool no_overwrite) {
 
 }  // namespace
 
-// OK if no file of that key is being written any more. An empty file that was closed ends a moment later: it is waited
-// for. Others are refused.
+// Returns OK if no file of that key is being written any more. An empty file that was closed ends a moment later: it is
+// waited for. Others are refused.
 absl::Status Mount::Server::AwaitStream(const std::string& key, const Patience& patience) {
   const std::shared_ptr<WrittenFile> file = local_.Find(key);
   if (file == nullptr) return absl::OkStatus();

@@ -16,8 +16,8 @@
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
-/// Files that are written, by a mount with a staging folder. A file that programs have open to write is in the
-/// LocalTree, and so is what was closed and is not committed yet.
+/// Writes files for a mount with a staging folder. A file that programs have open to write is in the LocalTree, and so
+/// is what was closed and is not committed yet.
 
 namespace millrace {
 
@@ -55,7 +55,7 @@ WrittenFile::Services Mount::Server::MakeServices() {
 
 // ---- Opening
 
-// The version that the store has now: a commit is refused if the file does not rest on it.
+// Returns the version that the store has now: a commit is refused if the file does not rest on it.
 absl::StatusOr<Node> Mount::Server::NewestOf(uint64_t inode, const Node& known, const Patience& patience) {
   ahead_.Forget(known.key);
   absl::StatusOr<Node> now = tree_.Look(known.key, patience);
@@ -66,8 +66,8 @@ absl::StatusOr<Node> Mount::Server::NewestOf(uint64_t inode, const Node& known, 
   return absl::FailedPreconditionError(fmt::format("{}: was replaced", known.key));
 }
 
-// The file of that inode, with one more handle that writes. FailedPrecondition, after which the kernel looks the name
-// up again, if the inode is not what the name stands for.
+// Returns the file of that inode, with one more handle that writes. Returns FailedPrecondition, after which the kernel
+// looks the name up again, if the inode is not what the name stands for.
 absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::OpenWritten(uint64_t inode, const Patience& patience) {
   for (;;) {
     if (std::shared_ptr<WrittenFile> file = local_.Attach(inode)) {
@@ -118,7 +118,7 @@ absl::Status Mount::Server::OpenToWrite(Request request, uint64_t inode, fuse_fi
   return absl::OkStatus();
 }
 
-// A new file of that key, which is nothing in the store.
+// Makes a new file of that key, which is nothing in the store.
 absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::MakeFile(Request request, std::string key, mode_t mode) {
   auto file = std::make_shared<WrittenFile>(services_, key);
   inodes_.Unname(key);
@@ -220,8 +220,8 @@ void Mount::Server::ForgetTimes(const WrittenFile& file) {
   });
 }
 
-// Bytes that were written past the memory of the kernel, in which others may read the file. It reads them again; a page
-// that a program has changed in its memory comes here first, as a call of its own.
+// Makes the kernel forget bytes that were written past its memory, in which others may read the file. It reads them
+// again; a page that a program has changed in its memory comes here first, as a call of its own.
 void Mount::Server::ForgetCached(const WrittenFile& file, ByteRange range) {
   if (range.length == 0) return;
   (void)fuse_lowlevel_notify_inval_inode(session_, file.inode, static_cast<off_t>(range.offset),
@@ -324,8 +324,8 @@ void Mount::Server::GiveUp(const std::shared_ptr<WrittenFile>& file) {
   ForgetName(*file);
 }
 
-// The same of a file whose writer was killed: a half checkpoint must not look whole, but a log is of use. So its bytes
-// stay for `millrace mount --recover`, as long as they leave room for files of programs that live.
+// Ends a file whose writer was killed: a half checkpoint must not look whole, but a log is of use. So its bytes stay
+// for `millrace mount --recover`, as long as they leave room for files of programs that live.
 void Mount::Server::GiveUpKilled(const std::shared_ptr<WrittenFile>& file) {
   const std::string killed =
       store_.Uri(file->key()) + ": its writer was killed before it closed it, so it is no object, and may not be whole";

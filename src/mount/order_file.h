@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-/// The order in which a program is going to open files, as a text with one key a line: where the program is in it, and
-/// what comes next. Pure. Lines may end with CR LF; empty ones are passed over. A key may come several times: each time
-/// is a place of its own.
+/// Tracks where a program is in the order in which it is going to open files, and what comes next. The order is a text
+/// with one key a line. Pure. Lines may end with CR LF; empty ones are passed over. A key may come several times: each
+/// time is a place of its own.
 ///
 /// The program need not open every file, nor quite in this order: several processes share the files, each ahead of or
 /// behind the others by up to some thousand. If it opens files that are not near, they are looked for in the whole
@@ -23,7 +23,7 @@ class OrderFile {
 
   /// A file was opened. False if it is none that comes soon.
   bool OnOpen(const std::string& key);
-  /// Keys that are to be read now, each place once: up to `files` behind the one that was opened last.
+  /// Returns the keys that are to be read now, each place once: up to `files` behind the one that was opened last.
   std::vector<std::string> TakeWanted();
   /// Returns true if TakeWanted has several keys, or the last ones.
   bool HasWanted() const;
@@ -42,7 +42,7 @@ class OrderFile {
   const std::string_view text_;
   const std::string prefix_;
   size_t files_;
-  // The lines around the front: near_ holds those from first_ on; next_ is the offset behind them.
+  // These are the lines around the front: near_ holds those from first_ on; next_ is the offset behind them.
   std::vector<std::string> near_;
   std::unordered_map<std::string, std::vector<uint64_t>> places_;
   uint64_t first_ = 0;

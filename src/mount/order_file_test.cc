@@ -69,7 +69,7 @@ TEST(OrderFile, AProgramThatGoesOnElsewhereIsFound) {
   for (size_t i = 40'000; i < 40'010; ++i) order.OnOpen(keys[i]);
   EXPECT_EQ(order.searches(), 1u);
   EXPECT_EQ(order.TakeWanted().back(), keys[40'019]);
-  // And back at the beginning: a second epoch.
+  // The program is back at the beginning: a second epoch.
   for (size_t i = 0; i < 10; ++i) order.OnOpen(keys[i]);
   EXPECT_EQ(order.searches(), 2u);
   EXPECT_EQ(order.TakeWanted().back(), keys[19]);

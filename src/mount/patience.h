@@ -14,21 +14,21 @@
 
 namespace millrace {
 
-/// How long a program is kept waiting: until `deadline`, and no longer than `interrupted` is false.
+/// Limits how long a program is kept waiting: until `deadline`, and no longer than `interrupted` is false.
 struct Patience {
   std::chrono::steady_clock::time_point deadline;
   std::function<bool()> interrupted;
 
-  /// Waits until `done()`, which is asked under the lock. DeadlineExceeded or Cancelled, naming `what`, if it does not
-  /// become true in time.
+  /// Waits until `done()`, which is asked under the lock. Returns DeadlineExceeded or Cancelled, naming `what`, if it
+  /// does not become true in time.
   template <typename Done>
   absl::Status Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, const std::string& what,
                     Done done) const {
     return WaitFor(what, [&](std::chrono::milliseconds slice) { return changed.wait_for(lock, slice, done); });
   }
 
-  /// The result of a call of a store, an absl::Status or absl::StatusOr; the errors above if it does not come in time.
-  /// The call still runs then, so its buffers must stay.
+  /// Returns the result of a call of a store, an absl::Status or absl::StatusOr, or the errors above if it does not
+  /// come in time. The call still runs then, so its buffers must stay.
   template <typename Result>
   Result Wait(Completion<Result>& call, const std::string& what) const {
     RETURN_IF_ERROR(WaitFor(what, [&](std::chrono::milliseconds slice) { return call.WaitFor(slice); }));

@@ -12,7 +12,7 @@
 #include "mount/read_window.h"
 #include "mount/testing/large_file_fixture.h"
 
-/// Reads at random of a ReadWindow: their requests, and the blocks around them.
+/// Tests reads at random of a ReadWindow: their requests, and the blocks around them.
 
 namespace millrace {
 namespace {
@@ -50,7 +50,7 @@ TEST_F(LargeFileTest, ThreadsThatReadAtRandomDoNotWaitForEachOther) {
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
       for (int i = 0; i < 5; ++i) {
-        // Far from one another, and not forward.
+        // The reads are far from one another, and none goes forward.
         const uint64_t offset = (190 - 12 * thread) * kMiB - i * 2 * kMiB + 4096;
         const absl::StatusOr<FileBytes> bytes = window.Read(offset, 4096, NoHurry());
         read += bytes.ok() && bytes->size() == 4096 ? 1 : 0;
@@ -66,7 +66,7 @@ TEST_F(LargeFileTest, ThreadsThatReadAtRandomDoNotWaitForEachOther) {
 // The file is larger than what is kept of surplus, so the bytes decide, and not the time.
 class SurplusTest : public LargeFileTest {
  protected:
-  // The i-th of 190 places, each in a block of its own and far from those before it.
+  // Returns the i-th of 190 places, each in a block of its own and far from those before it.
   static uint64_t Place(uint64_t i) { return (5 + i * 13 % 190) * kMiB + 4096; }
   uint64_t LargestRequest() const {
     uint64_t largest = 0;
@@ -86,7 +86,7 @@ TEST_F(SurplusTest, BlocksAroundReadsAtRandomAreAsManyBytesAsTheReadsAtMost) {
   }
   EXPECT_EQ(LargestRequest(), kMiB);
   EXPECT_GE(RequestedBytes(), 100 * kSize + 10 * kMiB);
-  // The bytes that they brought are there, also for another program.
+  // Another program also finds the bytes that they brought.
   const uint64_t requests = store_.gets().size();
   ReadWindow other({store_, memory_, tier_, kept_, room_}, node_);
   int found = 0;
@@ -109,7 +109,7 @@ TEST_F(SurplusTest, WhatFailedIsAskedForAgain) {
     std::move(done)(absl::UnavailableError("away"));
   };
   for (uint64_t i = 0; i < 60; ++i) {
-    // And in the same block once more.
+    // Two reads fall into the same block.
     ASSERT_TRUE(window_.Read(Place(i), kSize, NoHurry()).ok()) << i;
     ASSERT_TRUE(window_.Read(Place(i) + kSize, 4096, NoHurry()).ok()) << i;
   }
@@ -195,7 +195,7 @@ TEST_F(KeptFileTest, IsSoonThereWhenItIsReadAtRandomAndEachByteOnce) {
   const size_t requests = store_.gets().size();
   EXPECT_LE(SmallRequests(), 20u);
   EXPECT_EQ(RequestedBytes(), node_.size + SmallRequests() * 4096);
-  // For any program that reads it in any order.
+  // Any program can read the file in any order, without a request.
   ReadSome(window, 500);
   ReadForward(window);
   ReadWindow other(shared_, node_);
@@ -203,7 +203,7 @@ TEST_F(KeptFileTest, IsSoonThereWhenItIsReadAtRandomAndEachByteOnce) {
   EXPECT_EQ(store_.gets().size(), requests);
 }
 
-// As when worker processes open the file again, that their parent has open: there is room for the file only once.
+// Worker processes open the file again that their parent has open: there is room for the file only once.
 TEST_F(KeptFileTest, AllThatHaveItOpenHaveTheSameRoom) {
   ReadWindow idle(shared_, node_);
   ReadSome(idle, 6);

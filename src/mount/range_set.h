@@ -8,19 +8,19 @@
 
 namespace millrace {
 
-/// A set of bytes of a file, as ranges that neither touch nor overlap. Not thread-safe, no I/O.
+/// Holds a set of bytes of a file, as ranges that neither touch nor overlap. Not thread-safe, no I/O.
 class RangeSet {
  public:
   void Add(ByteRange range);
   void Remove(ByteRange range);
 
   bool empty() const { return ends_.empty(); }
-  /// How many bytes are in the set.
+  /// Returns how many bytes are in the set.
   uint64_t bytes() const;
   bool Contains(ByteRange range) const { return range.length == 0 || BytesIn(range) == range.length; }
-  /// How many bytes of the range are in the set.
+  /// Returns how many bytes of the range are in the set.
   uint64_t BytesIn(ByteRange range) const;
-  /// The bytes of the range that are in the set, in ascending order.
+  /// Returns the bytes of the range that are in the set, in ascending order.
   std::vector<ByteRange> Within(ByteRange range) const;
 
  private:

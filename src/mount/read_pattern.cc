@@ -50,7 +50,7 @@ ReadAdvice ReadPattern::OnRead(uint64_t offset, uint64_t end) {
   // One block, then as much again as was read.
   const uint64_t ahead = stream.streak > kStreak ? std::clamp(2 * stream.streak, kBlockBytes, max_ahead_) : 0;
   advice.until = std::min(file_bytes_, end + ahead);
-  // A power of two, so that those who read the same bytes make the same requests.
+  // The size is a power of two, so that programs that read the same bytes make the same requests.
   advice.piece_bytes = std::bit_floor(std::clamp(ahead / kPiecesAhead, kBlockBytes, kMaxPieceBytes));
   stream.held_from = stream.held_until == 0 ? BlockFloor(offset) : std::min(stream.held_from, BlockFloor(offset));
   // A piece may reach so far beyond.
@@ -81,7 +81,7 @@ bool ReadPattern::IsLive(const Stream& stream) const {
   return stream.streak >= kStreak && reads_ - stream.used <= kForgottenAfter;
 }
 
-// In the place of one that is over, or else of the one that was read longest ago.
+// Begins a stream. If there is no room, it replaces one that is over, or else the one that was read longest ago.
 ReadPattern::Stream& ReadPattern::Begin(uint64_t end, ReadAdvice& advice) {
   if (streams_.size() < kMaxStreams) {
     streams_.emplace_back();

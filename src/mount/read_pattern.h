@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// The things to do for a read of a file, besides reading it.
+/// Says what to do for a read of a file, besides reading it.
 struct ReadAdvice {
   bool in_blocks = false;         // else only what was read is asked for
   uint64_t until = 0;             // if in blocks: all of them that begin before this offset are fetched

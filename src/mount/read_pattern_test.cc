@@ -132,13 +132,13 @@ TEST(ReadPattern, WhatWasReadAheadIsLetGo) {
       const uint64_t until = (std::max(end, advice.until) + kMiB - 1) / kMiB;
       for (uint64_t block = offset / kMiB; block < until || block % piece != 0; ++block) held.insert(block);
     }
-    // For each stream: the bytes ahead, a piece beyond, and those near behind.
+    // Each stream holds the bytes ahead, a piece beyond, and those near behind.
     ASSERT_LE(held.size(), ReadPattern::kMaxStreams * (kAhead / kMiB + 2 + 4)) << i;
     offset = std::min(end, 4 * kGiB - kMiB);
   }
 }
 
-// In whatever order the kernel sends its last reads.
+// The kernel may send its last reads in any order.
 TEST(ReadPattern, AProgramThatComesToTheEndHasReadWhatIsNotBehind) {
   constexpr uint64_t kFile = 30 * kMiB + 5000;
   constexpr uint64_t kPart = 512 * kKiB;

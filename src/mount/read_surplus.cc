@@ -56,7 +56,7 @@ bool ReadSurplus::ComesSooner(Time age) const {
 
 void ReadSurplus::OnArrival(uint64_t bytes, Time took, uint64_t together) {
   took_ = took_ ? (*took_ + took) / 2 : took;
-  // Without the time that every request takes.
+  // This leaves out the time that every request takes.
   const uint64_t body = Microseconds(took - least_wait_.value_or(Time{}));
   const uint64_t rate = body == 0 ? kGreatestRate : bytes * together * kMicroseconds / body;
   bytes_per_second_ = (bytes_per_second_ + std::clamp(rate, kLeastRate, kGreatestRate)) / 2;

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// How much more than its bytes is fetched around a read at random, for one open file. Pure.
+/// Decides how much more than its bytes is fetched around a read at random, for one open file. Pure.
 ///
 /// A request takes its time, however little it asks for, so it pays to ask for more if the program reads that later.
 /// That shows only afterwards. So surplus is bought as skis are, in place of being rented: once the requests
@@ -45,8 +45,8 @@ class ReadSurplus {
   /// A read has found its bytes among the surplus, in a block where none had found any before.
   void OnHit();
 
-  /// How much is to be fetched now around a read that asks the store: a power of two of blocks, aligned to its size; 0
-  /// for none.
+  /// Returns how much is to be fetched now around a read that asks the store: a power of two of blocks, aligned to its
+  /// size, or 0 for none.
   uint64_t Piece() const;
   /// So much is asked for.
   void OnFetch(uint64_t bytes);

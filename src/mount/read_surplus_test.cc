@@ -24,7 +24,7 @@ struct SurplusOutcome {
   uint64_t largest = 0;
 };
 
-/// A program that reads at random from a store.
+/// Describes a program that reads at random from a store.
 struct Reads {
   uint64_t file = 0;
   uint64_t part = 0;  // of the file, from its beginning on
@@ -131,7 +131,7 @@ TEST(ReadSurplus, OfAHugeFileAtMostTwiceIsReadUnlessThatIsUsed) {
     EXPECT_LE(outcome.surplus, outcome.misses * size + 4 * ReadSurplus::kProvenBytes) << size;
     EXPECT_GE(outcome.surplus, kOneMiB) << "it is tried";
   }
-  // The same reads, all in one place of it.
+  // The same reads now fall into one place of the file.
   ReadSurplus surplus(kHuge, kOneGiB);
   const SurplusOutcome outcome = Simulate(
       surplus,

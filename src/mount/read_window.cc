@@ -15,11 +15,11 @@ constexpr uint64_t kBlock = BlockTier::kBlock;
 static_assert(kBlock == ReadPattern::kBlockBytes);
 constexpr uint64_t kMaxAhead = uint64_t{64} << 20;
 constexpr uint64_t kShareAhead = 8;  // of the budget, for one file
-// Pieces around reads at random that are in flight at a time.
+// So many pieces around reads at random may be in flight at a time.
 constexpr size_t kMaxSurplusInFlight = 16;
 // This share of the kept bytes may be in flight.
 constexpr uint64_t kShareInFlight = 2;
-// How far is looked for one that is missing.
+// So many blocks are searched for one that is missing.
 constexpr uint64_t kMaxBlocksSought = 64;
 static_assert(kBlock == ReadSurplus::kBlockBytes);
 
@@ -27,7 +27,7 @@ uint64_t MaxAhead(const MemoryBudget& memory) {
   return std::min(kMaxAhead, memory.limit() / kShareAhead);
 }
 
-// One past the last block that begins before the offset.
+// Returns one past the number of the last block that begins before the offset.
 uint64_t BlocksUntil(uint64_t offset) {
   return (offset + kBlock - 1) / kBlock;
 }
@@ -136,14 +136,15 @@ void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& adv
   }
 }
 
-// The piece that was fetched for later reads, if it is there or comes sooner than one that is requested now.
+// Returns the piece that was fetched for later reads, if it is there or comes sooner than one that is requested now.
 ReadWindow::HeldPiece ReadWindow::FindAround(uint64_t number) const {
   HeldPiece piece = around_.Find(number);
   if (piece == nullptr || piece->took()) return piece;
   return surplus_.ComesSooner(around_tier_.now() - piece->asked_at()) ? piece : nullptr;
 }
 
-// Those that have the bytes, if all of them are held, or one read before; none if the bytes have to be asked for.
+// Returns those that have the bytes, if all of them are held, or one read before. Returns none if the bytes have to be
+// asked for.
 ReadWindow::Found ReadWindow::PiecesOf(uint64_t offset, uint64_t end) {
   Found found;
   bool is_first_use = false;
@@ -179,14 +180,14 @@ void ReadWindow::NoteArrivals() {
   });
 }
 
-// Among what is kept, for all of the file.
+// Takes room for all of the file among what is kept.
 bool ReadWindow::TakeRoom() {
   if (room_ == nullptr) room_ = around_.TakeRoom(around_room_);
   return room_ != nullptr;
 }
 
-// The first block from this one on that is neither there nor in flight, if it is near. In a file that is kept, any
-// block is as likely to be read as a near one.
+// Returns the first block from this one on that is neither there nor in flight, if it is near. In a file that is kept,
+// any block is as likely to be read as a near one.
 std::optional<uint64_t> ReadWindow::NextMissing(uint64_t number) {
   const uint64_t end = std::min(number + kMaxBlocksSought, blocks_in_all_);
   for (; number < end; ++number) {
@@ -198,7 +199,7 @@ std::optional<uint64_t> ReadWindow::NextMissing(uint64_t number) {
   return asked_until_;
 }
 
-// As many blocks around this one as pay, of those that are not there.
+// Fetches as many blocks around this one as pay, of those that are not there.
 void ReadWindow::FetchAround(uint64_t number) {
   if (surplus_.WantsRoom() && TakeRoom()) surplus_.OnRoom();
   const uint64_t most_bytes = around_tier_.keep_bytes() / kShareInFlight;
@@ -241,7 +242,7 @@ absl::StatusOr<FileBytes> ReadWindow::ReadAtRandom(uint64_t offset, uint64_t siz
 }
 
 absl::StatusOr<FileBytes> ReadWindow::ReadAlone(uint64_t offset, uint64_t size, const Patience& patience) {
-  // Memory of its own, since the answer may come after this call has ended.
+  // The read has memory of its own, since the answer may come after this call has ended.
   struct Alone {
     Reservation reservation;
     Buffer bytes;

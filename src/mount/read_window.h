@@ -19,14 +19,14 @@
 
 namespace millrace {
 
-/// Bytes of a file, one behind the other, in memory that lives as long as this does.
+/// Holds bytes of a file, one behind the other, in memory that lives as long as this does.
 struct FileBytes {
   std::vector<ByteSpan> parts;
   std::vector<std::shared_ptr<const void>> owners;
   size_t size() const;
 };
 
-/// An open file: one version of an object, which any number of threads read at any places.
+/// Reads an open file: one version of an object, which any number of threads read at any places.
 ///
 /// Reads that follow one another are read ahead in blocks of the tier, the further the longer it lasts. The limits are
 /// 64 MiB and an eighth of the budget, in requests that grow up to 8 MiB (read_pattern.h). Other reads ask for just
@@ -36,7 +36,7 @@ struct FileBytes {
 /// All others must outlive it and its requests, which the store waits for.
 class ReadWindow {
  public:
-  /// The objects that all open files share.
+  /// Names the objects that all open files share.
   struct Shared {
     ObjectStore& store;
     MemoryBudget& memory;

@@ -47,7 +47,7 @@ class ReadWindowTest : public ::testing::Test {
   }
 
   std::string text_;
-  // Before the store, which waits for its requests: what they hold of the budgets is given back until then.
+  // The budgets come before the store, which waits for its requests: what those hold is given back until then.
   MemoryBudget memory_{256 << 20};
   MemoryBudget little_{300 << 10};
   MemoryStore below_{"data"};

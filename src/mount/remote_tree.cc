@@ -81,7 +81,7 @@ absl::StatusOr<Node> RemoteTree::Lookup(const std::string& folder, std::string_v
   const std::string as_link = LinkKey(key);
   const bool may_be_link =
       links_ == Links::kAreLinks && name.size() + kRcloneLink.size() <= kMaxFileName && as_link.size() < kMaxKeyBytes;
-  // All at once, since only one of them finds something.
+  // All requests are sent at once, since only one of them finds something.
   auto below = SendList(store_, AnyBelow(as_folder));
   auto head = SendHead(store_, key);
   std::optional<decltype(head)> link;

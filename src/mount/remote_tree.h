@@ -23,10 +23,9 @@ std::string LinkKey(const std::string& key);
 /// Returns true if the key or name is one of those. A link also has the right size.
 bool IsLinkKey(std::string_view key);
 
-/// Names, sizes and folders of a store. Folders are what keys make with their '/': they exist as long as something lies
-/// below them. If a file and a folder have one name, the folder has it, and the file cannot be reached. A link gives
-/// way to both.
-/// Thread-safe; what it tells is fresh for `ttl`.
+/// Reads names, sizes and folders of a store. Folders are what keys make with their '/': they exist as long as
+/// something lies below them. If a file and a folder have one name, the folder has it, and the file cannot be reached.
+/// A link gives way to both. Thread-safe; what it tells is fresh for `ttl`.
 class RemoteTree {
  public:
   /// Says if folders for Millrace's own files (kDatasetFolder) are listed. They are hidden from programs that take each
@@ -48,14 +47,14 @@ class RemoteTree {
   /// Returns the file as it is now. NotFound if it is gone.
   absl::StatusOr<Node> Look(const std::string& key, const Patience& patience) const;
 
-  /// The file of that key, of which the store tells this.
+  /// Returns the file of that key, as `info` of the store describes it.
   Node FileNode(const ObjectInfo& info, const std::string& key) const;
-  /// The folder of that key, which exists.
+  /// Returns the folder of that key, which exists.
   Node FolderNode(std::string key) const;
   /// Returns true if anything lies in the folder, other than an object of the folder's own key.
   absl::StatusOr<bool> HasBelow(const std::string& folder, const Patience& patience) const;
 
-  /// An entry of a folder.
+  /// Describes an entry of a folder.
   struct Entry {
     std::string name;
     Node node;
@@ -64,7 +63,8 @@ class RemoteTree {
     std::vector<Entry> entries;  // in the order of names
     std::string continuation;    // "": this was the last page
   };
-  /// Some entries of the folder, each once over all pages. Hidden ones are left out, and names that no file can have.
+  /// Lists some entries of the folder, each once over all pages. Hidden ones are left out, and names that no file can
+  /// have.
   absl::StatusOr<Page> List(const std::string& folder, std::string continuation, const Patience& patience) const;
 
  private:

@@ -174,7 +174,7 @@ TEST_F(RemoteTreeTest, ALinkGivesWayAlsoToWhatIsOnAnotherPage) {
   for (const char* name : {"file@", "folder@"}) EXPECT_EQ(std::count(names.begin(), names.end(), name), 0) << name;
 }
 
-// Random keys against what a tree of files would hold.
+// Compares random keys with what a tree of files would hold.
 TEST_F(RemoteTreeTest, IsTheTreeThatTheKeysMake) {
   Rng rng(3);
   std::map<std::string, std::set<std::string>> expected;  // by folder
@@ -210,7 +210,7 @@ TEST_F(RemoteTreeTest, IsTheTreeThatTheKeysMake) {
   }
 }
 
-// A store that does not answer.
+// Keeps each Head unanswered until the store is destroyed.
 class SilentStore final : public ForwardingStore {
  public:
   void Head(std::string /*key*/, HeadOptions /*options*/, HeadCallback done) override {

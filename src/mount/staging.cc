@@ -39,14 +39,14 @@ std::string NoteOf(const std::string& bytes_path) {
   return bytes_path.substr(0, bytes_path.size() - std::string_view(kBytesSuffix).size()) + kNoteSuffix;
 }
 
-// The lock of a mount's folder; -1 if its owner lives, or if that cannot be found out.
+// Locks a mount's folder. Returns -1 if its owner lives, or if that cannot be found out.
 UniqueFd LockOwner(const OwnFolder& base, const std::string& folder) {
   absl::StatusOr<UniqueFd> fd = OpenOwnFile(base, folder + "/" + kOwnerName, O_RDWR | O_CREAT);
   if (!fd.ok() || flock(fd->get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd(-1);
   return *std::move(fd);
 }
 
-// No links, and nothing of other users.
+// Returns the folders in it, but no links and nothing of other users.
 std::vector<fs::path> FoldersIn(const OwnFolder& base) {
   std::vector<fs::path> folders;
   std::error_code error;
@@ -68,7 +68,7 @@ std::vector<fs::path> FilesWith(const fs::path& folder, std::string_view suffix)
   return files;
 }
 
-// Folders of mounts that have ended and left nothing.
+// Removes the folders of mounts that have ended and left nothing.
 void RemoveEmpty(const OwnFolder& base) {
   for (const fs::path& folder : FoldersIn(base)) {
     const UniqueFd lock = LockOwner(base, folder);
@@ -109,8 +109,8 @@ std::optional<StagedRecord> RecordOf(const std::string& text) {
   return whole ? std::optional(std::move(record)) : std::nullopt;
 }
 
-// Nullopt for what has no note: the mount was killed before it could make one. Also for files of other users, and
-// links.
+// Returns nullopt for what has no note: the mount was killed before it could make one. Files of other users and links
+// also give nullopt.
 std::optional<LeftFile> LeftFileAt(const OwnFolder& base, const fs::path& bytes) {
   const absl::StatusOr<MappedFile> note = MappedFile::OpenOwn(NoteOf(bytes.string()), base);
   std::optional<StagedRecord> record =
@@ -157,7 +157,7 @@ absl::StatusOr<uint64_t> HalfOfFree(const std::string& folder) {
 
 absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::string& folder, uint64_t most_bytes) {
   ASSIGN_OR_RETURN(const OwnFolder base, TakeOwnFolder(folder, kStagingName, FolderSharing::kNobody));
-  // While one mount makes its folder, no other takes it for one that was left.
+  // The lock keeps other mounts from taking the new folder for one that was left.
   ASSIGN_OR_RETURN(const FileLock alone, FileLock::OfFile(base.path + "/lock", {}));
   RemoveEmpty(base);
   OwnFolder own{.path = base.path + "/m-XXXXXX", .owner = base.owner};
@@ -242,7 +242,8 @@ absl::Status StagingFile::Write(uint64_t offset, ByteSpan bytes) const {
   return absl::OkStatus();
 }
 
-// By O_DIRECT, whole pages; what is not whole goes the other way. File systems that do not do that are found out once.
+// Writes whole pages by O_DIRECT; what is not whole goes the other way. File systems that do not do that are found out
+// once.
 absl::Status StagingFile::WritePastCache(uint64_t offset, ByteSpan bytes) {
   if (is_direct_ && !direct_) {
     constexpr int kFlags = O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC;
@@ -341,7 +342,7 @@ absl::Status StagingFile::Note(const StagedRecord& record, bool synced) {
     RETURN_IF_ERROR(file->Append(AsBytes(text)));
     return file->Commit(/*only_if_absent=*/false).status();
   }
-  // In the folder that was checked, whatever lies at its path now.
+  // The note goes into the folder that was checked, whatever lies at its path now.
   const std::string name = fs::path(path).filename();
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
   const UniqueFd fd(openat(folder_.opened_.get(), name.c_str(), kFlags, 0600));

@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-/// A note beside the bytes of a file, for a time when the mount is not there any more.
+/// Describes the bytes of a file in a note beside them, for a time when the mount is not there any more.
 struct StagedRecord {
   std::string uri;               // where the file belongs
   std::string base;              // the ETag of the version that it rests on; "" if on none
@@ -26,7 +26,7 @@ struct StagedRecord {
   std::string why;               // the commit failed for that reason; "" if none was tried
 };
 
-/// A file that a mount has left in its staging folder.
+/// Describes a file that a mount has left in its staging folder.
 struct LeftFile {
   StagedRecord record;
   std::string path;         // of the bytes
@@ -36,17 +36,17 @@ struct LeftFile {
 
 class StagingFile;
 
-/// The folder on a local disk where the bytes of files lie that programs write, until the store has them. Each mount
-/// has one of its own in `folder`/millrace-staging-1, which it locks for as long as it lives. Files that are there
-/// when it ends stay, for ListLeft. These folders are one user's alone: if millrace-staging-1 belongs to another user,
-/// millrace-staging-1-UID is used (base/own_folder.h). Thread-safe.
+/// Owns the folder on a local disk where the bytes of files lie that programs write, until the store has them. Each
+/// mount has one of its own in `folder`/millrace-staging-1, which it locks for as long as it lives. Files that are
+/// there when it ends stay, for ListLeft. These folders are one user's alone: if millrace-staging-1 belongs to another
+/// user, millrace-staging-1-UID is used (base/own_folder.h). Thread-safe.
 class StagingFolder {
  public:
   /// Makes it, and removes those of mounts that have ended and left nothing. `most_bytes` 0: half of what is free on
   /// the disk.
   static absl::StatusOr<std::unique_ptr<StagingFolder>> Open(const std::string& folder, uint64_t most_bytes);
-  /// The files that mounts which have ended have left in `folder`, oldest first. The files of living mounts are not
-  /// listed. PermissionDenied if all that is there belongs to other users.
+  /// Returns the files that mounts which have ended have left in `folder`, oldest first. The files of living mounts are
+  /// not listed. Returns PermissionDenied if all that is there belongs to other users.
   static absl::StatusOr<std::vector<LeftFile>> ListLeft(const std::string& folder);
   /// Files must have ended, except for those that are kept.
   ~StagingFolder();
@@ -57,7 +57,7 @@ class StagingFolder {
   uint64_t most_bytes() const { return most_bytes_; }
   uint64_t used_bytes() const { return used_; }
   absl::StatusOr<std::unique_ptr<StagingFile>> NewFile();
-  /// WriteLater can be called: the machine has allowed a thread for it.
+  /// Returns true if WriteLater can be called: the machine has allowed a thread for it.
   bool writes_later() const { return later_ != nullptr; }
 
  private:
@@ -76,22 +76,23 @@ class StagingFolder {
   std::unique_ptr<ThreadPool> later_;  // one thread, so what WriteLater got is written in its order
 };
 
-/// The bytes of one file, sparse. Removed when it is destroyed, unless it is kept. Thread-safe, but for Hold, Note and
-/// WriteLater.
+/// Holds the bytes of one file, sparse. The destructor removes them, unless they are kept. Thread-safe, but for Hold,
+/// Note and WriteLater.
 class StagingFile {
  public:
   ~StagingFile();
   StagingFile(const StagingFile&) = delete;
   StagingFile& operator=(const StagingFile&) = delete;
 
-  /// From now on, the file takes so many bytes of the folder's. False, and nothing changes, if there are not so many.
+  /// From now on, the file takes so many bytes of the folder's. If there are not so many, returns false, and nothing
+  /// changes.
   bool Hold(uint64_t bytes);
-  /// ResourceExhausted if the disk is full.
+  /// Returns ResourceExhausted if the disk is full.
   absl::Status Write(uint64_t offset, ByteSpan bytes) const;
-  /// The same in the background and past the kernel's page cache: to copy the bytes there costs more than to write
-  /// them. If `is_awaited` says that a program waits for the disk, or Flush waits, they go through it all the same:
-  /// the kernel takes much at once. The bytes must stay until `done` is called. The folder must be one that
-  /// writes_later(). Until Flush returns, no other call may concern the range.
+  /// Writes in the background and past the kernel's page cache: to copy the bytes there costs more than to write them.
+  /// If `is_awaited` says that a program waits for the disk, or Flush waits, they go through it all the same: the
+  /// kernel takes much at once. The bytes must stay until `done` is called. The folder must be one that writes_later().
+  /// Until Flush returns, no other call may concern the range.
   void WriteLater(uint64_t offset, ByteSpan bytes, const std::function<bool()>& is_awaited, std::function<void()> done);
   /// WriteLater will get what follows that byte, in the order of the file; all before it is here.
   void BeginLater(uint64_t offset) { flushed_end_ = offset; }

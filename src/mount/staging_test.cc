@@ -58,7 +58,7 @@ TEST_F(StagingTest, AFileIsSparseAndGoesWithItsOwner) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-// Whole pages and others, from the middle of pages and from unaligned memory.
+// Writes whole pages and others, from the middle of pages and from unaligned memory.
 TEST_F(StagingTest, WhatIsWrittenLaterIsThereAfterTheFlush) {
   const auto staging = Open(100 << 20);
   ASSERT_TRUE(staging->writes_later());

@@ -23,7 +23,8 @@ pid_t ProcessOfThread(pid_t thread) {
 
 namespace {
 
-// True if the kernel shows us the exit status of that process. This needs the right that links such as this one need.
+// Returns true if the kernel shows us the exit status of that process. This needs the right that links such as this one
+// need.
 bool ShowsStatus(pid_t process) {
   char target = 0;
   return readlink(fmt::format("/proc/{}/cwd", process).c_str(), &target, 1) >= 0 || errno != EACCES;

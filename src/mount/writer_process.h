@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// The process that the thread belongs to, as /proc tells it; the thread's own number if it does not.
+/// Returns the process that the thread belongs to, as /proc tells it, or the thread's own number if it does not.
 pid_t ProcessOfThread(pid_t thread);
 
 /// Returns true if the thread's process is ending because a signal has killed it. A program whose reader is gone, or
@@ -13,8 +13,8 @@ pid_t ProcessOfThread(pid_t thread);
 /// its first has ended it.
 bool WasKilled(pid_t thread);
 
-/// True if a signal that the process does not handle, and that ends it, has reached the thread, which waits within the
-/// kernel. False if /proc does not show it.
+/// Returns true if a signal that the process does not handle, and that ends it, has reached the thread, which waits
+/// within the kernel. Returns false if /proc does not show it.
 bool IsBeingKilled(pid_t thread);
 
 }  // namespace millrace

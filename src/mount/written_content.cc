@@ -6,7 +6,7 @@ namespace millrace {
 
 namespace {
 
-// All from `size` on.
+// Returns all bytes from `size` on.
 ByteRange From(uint64_t size) {
   return {size, UINT64_MAX - size};
 }
@@ -66,7 +66,7 @@ std::vector<WrittenContent::Part> WrittenContent::Parts(ByteRange range) const {
       parts.push_back({where, {begin, end - begin}});
     }
   };
-  // The bytes that lie in neither set, from `begin` to `end`.
+  // Adds the bytes that lie in neither set, from `begin` to `end`.
   const auto add_rest = [&](uint64_t begin, uint64_t end) {
     add(Where::kBase, begin, std::min(end, std::max(begin, base_end_)));
     add(Where::kZeros, std::max(begin, base_end_), end);
@@ -93,7 +93,7 @@ std::vector<WrittenContent::Piece> WrittenContent::CommitPieces(const PieceLimit
   const uint64_t many = limits.most_pieces == UINT64_MAX ? 1 : size_ / (limits.most_pieces / 4) + 1;
   const uint64_t about = std::max({kPieceBytes, limits.least_bytes, many});
   const uint64_t about_copied = std::max(most_copied, many);
-  // Ranges of the base that are as they were.
+  // These ranges of the base are as they were.
   RangeSet kept;
   if (least_copied > 0 && base_end_ > 0) {
     kept.Add({0, base_end_});

@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-/// Where the bytes of a file are that programs write. A file rests on a version of the store, the base, or on nothing.
-/// Later bytes lie in a staging file on the local disk at their own offset. If there was no room, they are only in the
-/// parts of an open upload. Pure: it does no I/O and moves no bytes. Not thread-safe.
+/// Tracks where the bytes of a file are that programs write. A file rests on a version of the store, the base, or on
+/// nothing. Later bytes lie in a staging file on the local disk at their own offset. If there was no room, they are
+/// only in the parts of an open upload. Pure: it does no I/O and moves no bytes. Not thread-safe.
 class WrittenContent {
  public:
   enum class Where {
@@ -25,24 +25,24 @@ class WrittenContent {
     ByteRange range;
     friend bool operator==(const Part&, const Part&) = default;
   };
-  /// A part of the object that a commit makes.
+  /// Describes a part of the object that a commit makes.
   struct Piece {
     ByteRange range;
     bool copied = false;  // the store copies it from the base, else it is sent
     friend bool operator==(const Piece&, const Piece&) = default;
   };
 
-  /// A new file if `base_bytes` is 0.
+  /// Makes a new file if `base_bytes` is 0.
   explicit WrittenContent(uint64_t base_bytes = 0) : size_(base_bytes), base_end_(base_bytes) {}
 
   uint64_t size() const { return size_; }
-  /// True if the file differs from the base, or might.
+  /// Returns true if the file differs from the base, or might.
   bool changed() const { return changed_; }
-  /// True if bytes of the base are still part of the file.
+  /// Returns true if bytes of the base are still part of the file.
   bool uses_base() const { return base_end_ > 0 && changes_.BytesIn({0, base_end_}) < base_end_; }
   bool has_lost() const { return !lost_.empty(); }
   uint64_t local_bytes() const { return local_.bytes(); }
-  /// How many bytes of the range are not in the staging file yet.
+  /// Returns how many bytes of the range are not in the staging file yet.
   uint64_t BytesToStage(ByteRange range) const { return range.length - local_.BytesIn(range); }
   std::vector<ByteRange> local_ranges() const { return local_.Within({0, size_}); }
 
@@ -59,13 +59,12 @@ class WrittenContent {
   /// There is something to commit, even if no byte differs: a new file.
   void MarkChanged() { changed_ = true; }
 
-  /// Where the bytes of the range are, in ascending order, without a gap. Bytes beyond the size are left out.
+  /// Returns where the bytes of the range are, in ascending order, without a gap. Bytes beyond the size are left out.
   std::vector<Part> Parts(ByteRange range) const;
 
-  /// The pieces of which the file is put together, in ascending order and without a gap. A piece that
-  /// is sent has about kPieceBytes, or more if the store wants it. One that is copied has at least `least_copied`, and
-  /// at most `most_copied` unless the file would have too many. With `least_copied` 0 nothing is copied. Empty if the
-  /// file is.
+  /// Returns the pieces of which the file is put together, in ascending order and without a gap. A piece that is sent
+  /// has about kPieceBytes, or more if the store wants it. One that is copied has at least `least_copied`, and at most
+  /// `most_copied` unless the file would have too many. With `least_copied` 0 nothing is copied. Empty if the file is.
   std::vector<Piece> CommitPieces(const PieceLimits& limits, uint64_t least_copied, uint64_t most_copied) const;
 
  private:

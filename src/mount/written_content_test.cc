@@ -44,7 +44,7 @@ TEST(RangeSet, IsWhatASetOfBytesIs) {
   }
 }
 
-/// The same as plain texts: what the file is, what the base is, and where each byte of the file lies.
+/// Models the same with plain texts: what the file is, what the base is, and where each byte of the file lies.
 struct NaiveFile {
   std::string file, base, staging;
   std::vector<Where> where;

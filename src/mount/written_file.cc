@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// Bytes of a version that are fetched at a time, for the staging file or for a commit.
+// So many bytes of a version are fetched at a time, for the staging file or for a commit.
 constexpr size_t kFetchBytes = size_t{1} << 20;
 // An object that is changed in part is put together by the store from pieces of at least, and about, so many bytes of
 // the version before.
@@ -24,7 +24,7 @@ constexpr uint64_t kLeastCopied = uint64_t{5} << 20;
 constexpr uint64_t kMostCopied = uint64_t{256} << 20;
 // After a refusal so many bytes are compared with those in the store at most.
 constexpr uint64_t kMostCompared = uint64_t{256} << 20;
-// A program that syncs after each line publishes for one part in twenty of the time.
+// If a program syncs after each line, publishing takes at most one part in twenty of the time.
 constexpr int kPauseOfPublish = 19;
 constexpr std::chrono::seconds kPublishAppended{1};
 // A program that has written nothing for so long may write nothing more.
@@ -88,8 +88,8 @@ absl::StatusOr<WrittenFile::WriteLock> WrittenFile::LockWrites(const Patience& p
   return write_lock;
 }
 
-// Before a change: an interrupted commit that has begun to make the object visible ends first, since nobody knows which
-// version the store has until then.
+// Call it before a change: an interrupted commit that has begun to make the object visible ends first, since nobody
+// knows which version the store has until then.
 absl::Status WrittenFile::FinishCommit(const Patience& patience) {
   RETURN_IF_ERROR(failed_);
   if (services_.staging == nullptr || upload_ == nullptr || !upload_->finishing()) return absl::OkStatus();

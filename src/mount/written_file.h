@@ -23,9 +23,9 @@
 
 namespace millrace {
 
-/// A file that programs of this mount write, as all of them see it. While it is only written at its end, it is uploaded
-/// as a stream. Its bytes also lie in the staging folder, and so every other call can be served. Commit makes them a
-/// version of the object, whole or not at all, as often as it is called.
+/// Holds a file that programs of this mount write, as all of them see it. While it is only written at its end, it is
+/// uploaded as a stream. Its bytes also lie in the staging folder, and so every other call can be served. Commit makes
+/// them a version of the object, whole or not at all, as often as it is called.
 ///
 /// Without a staging folder it is a stream and nothing else: it cannot be read, and it ends with the first commit.
 ///
@@ -33,7 +33,7 @@ namespace millrace {
 /// staging folder, and every later call fails. Thread-safe: one call changes it at a time, others wait.
 class WrittenFile {
  public:
-  /// The services that all files share; they must outlive them.
+  /// Names the services that all files share; they must outlive them.
   struct Services {
     ObjectStore& store;
     MemoryBudget& memory;
@@ -44,9 +44,9 @@ class WrittenFile {
     std::chrono::nanoseconds publish_every{0};
   };
 
-  /// A new file.
+  /// Begins a new file.
   WrittenFile(const Services& services, std::string key);
-  /// One that is in the store.
+  /// Opens one that is in the store.
   WrittenFile(const Services& services, Node base);
   ~WrittenFile();
   WrittenFile(const WrittenFile&) = delete;
@@ -56,35 +56,36 @@ class WrittenFile {
   std::string key() const;
   uint64_t size() const { return size_; }
   int64_t modified_ms() const { return modified_ms_; }
-  /// There is something to commit.
+  /// Returns true if there is something to commit.
   bool changed() const { return changed_; }
-  /// The store has a version of it.
+  /// Returns true if the store has a version of it.
   bool in_store() const { return in_store_; }
-  /// The version that the store has, or, without an ETag, what there is to commit.
+  /// Returns the version that the store has, or, without an ETag, what there is to commit.
   Node node() const;
-  /// It has no name any more, so it is not committed.
+  /// Returns true if it has no name any more, so it is not committed.
   bool unlinked() const { return unlinked_; }
-  /// Changes are over: it was refused or abandoned, or, without a staging folder, committed.
+  /// Returns true if changes are over: it was refused or abandoned, or, without a staging folder, committed.
   bool ended() const { return ended_; }
   bool abandoned() const { return abandoned_; }
   /// Puts all bytes into the staging folder, for a file that goes to the store later. False if it has to go now: some
   /// are only in the stream.
   bool CanWait(const Patience& patience);
-  /// Bytes that were written last may be in memory only, and not in the staging folder.
+  /// Returns true if bytes that were written last may be in memory only, and not in the staging folder.
   bool unflushed() const { return unflushed_; }
-  /// Puts them there if nothing was written for a second. False if it has to be asked again: something was, or is.
+  /// Puts them there if nothing was written for a second. Returns false if it has to be asked again: something was, or
+  /// is.
   bool FlushIdle();
-  /// A signal that ends its writer does not take back what was written: it was synced or appended to, or a close has
-  /// left it for later.
+  /// Returns true if a signal that ends its writer does not take back what was written: it was synced or appended to,
+  /// or a close has left it for later.
   bool outlives_writer() const { return synced_ || appended_ || deferred_; }
 
   // ---- Calls of programs. All may wait, as `patience` has it.
 
-  /// How many bytes were taken: all, unless it was interrupted. Without a staging folder EINVAL, if they do not come
-  /// behind those that were taken before, and EIO after the end. ENOSPC if the staging folder has no room and the
-  /// stream does not do.
+  /// Returns how many bytes were taken: all, unless it was interrupted. Without a staging folder, returns EINVAL if
+  /// they do not come behind those that were taken before, and EIO after the end. Returns ENOSPC if the staging folder
+  /// has no room and the stream does not do.
   absl::StatusOr<size_t> Write(uint64_t offset, ByteSpan bytes, const Patience& patience);
-  /// Bytes from `offset` on, fewer where the file ends. ENOSPC if they are only in the upload.
+  /// Returns bytes from `offset` on, fewer where the file ends. Returns ENOSPC if they are only in the upload.
   absl::StatusOr<FileBytes> Read(uint64_t offset, size_t size, const Patience& patience);
   absl::Status Truncate(uint64_t size, const Patience& patience);
   /// The range reads as zeros; it lies within the size or behind it, and does not change the size.
@@ -114,9 +115,10 @@ class WrittenFile {
   /// A close has succeeded, and the store gets the file later.
   void set_deferred() { deferred_ = true; }
   void set_modified_ms(int64_t ms);
-  /// Permissions that a new file of a folder may have, if this becomes one. A stream that has begun keeps its own.
+  /// Sets the permissions that a new file of a folder may have, if this becomes one. A stream that has begun keeps its
+  /// own.
   void set_mode(mode_t mode) { mode_ = mode; }
-  /// A program has set the time of the last change, and nothing was written since.
+  /// Returns true if a program has set the time of the last change, and nothing was written since.
   bool has_set_time() const { return set_time_; }
 
   // ---- The mount's own, which the LocalTree guards.
@@ -130,7 +132,7 @@ class WrittenFile {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  /// The right of one call to change the file.
+  /// Holds the right of one call to change the file.
   class WriteLock {
    public:
     explicit WriteLock(WrittenFile* file) : file_(file) {}

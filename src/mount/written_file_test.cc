@@ -340,7 +340,7 @@ TEST_F(WrittenFileTest, ARenamedFileIsCommittedUnderItsOtherName) {
   EXPECT_EQ(Stored(), "one");
 }
 
-/// A store that takes no further part until it is let.
+/// Has a store that takes no further part until it is let.
 class HangingTest : public WrittenFileTest {
  protected:
   void SetUp() override {
@@ -475,7 +475,7 @@ TEST_F(WrittenFileTest, WhatWasAbandonedIsGone) {
   EXPECT_EQ(Stored(), "(nothing)");
 }
 
-/// With room for two parts and a half.
+/// Has room for two parts and a half.
 class FullStagingTest : public WrittenFileTest {
  protected:
   FullStagingTest() : WrittenFileTest(160 << 10) {}

@@ -1,4 +1,4 @@
-// How programs change a WrittenFile: as a stream that is uploaded, or in the staging file.
+// Changes a WrittenFile for programs: as a stream that is uploaded, or in the staging file.
 
 #include <fmt/format.h>
 
@@ -57,7 +57,7 @@ absl::StatusOr<size_t> WrittenFile::Write(uint64_t offset, ByteSpan bytes, const
   return bytes.size();
 }
 
-// Behind what the stream has.
+// Writes behind what the stream has.
 absl::StatusOr<size_t> WrittenFile::WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience) {
   const bool later = CanStageLater(offset, bytes);
   if (!later) FlushStaged();
@@ -146,7 +146,7 @@ bool WrittenFile::MakeStagingFile() {
   return status.ok();
 }
 
-// True if the bytes need not be in the staging file before the next one comes: there is room for them.
+// Returns true if the bytes need not be in the staging file before the next one comes: there is room for them.
 bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
   if (services_.staging == nullptr || !services_.staging->writes_later()) return false;
   if (std::chrono::steady_clock::now() - streamed_at_ > kSoon || !MakeStagingFile()) return false;
@@ -157,7 +157,7 @@ bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
 // one that writes behind the stream.
 void WrittenFile::FlushStaged() {
   if (!unflushed_) return;
-  // In the order of the file, so that what a kill leaves of it has no gap.
+  // The bytes are flushed in the order of the file, so that what a kill leaves of it has no gap.
   std::vector<ByteRange> failed = file_->Flush();
   const ByteSpan rest = upload_->Unkept();
   const ByteRange range{upload_->written() - rest.size(), rest.size()};
@@ -176,7 +176,7 @@ void WrittenFile::FlushStaged() {
   }
 }
 
-// Into the staging file. False if there is no room.
+// Writes into the staging file. Returns false if there is no room.
 bool WrittenFile::Stage(uint64_t offset, ByteSpan bytes) {
   if (!MakeStagingFile()) return false;
   const uint64_t more = content_.BytesToStage({offset, bytes.size()});

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// A file of 200 MiB without contents that matter: which requests are made for it?
+/// Has a file of 200 MiB whose contents do not matter, and shows which requests are made for it.
 class LargeFileTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kMiB = 1 << 20;
@@ -28,7 +28,7 @@ class LargeFileTest : public ::testing::Test {
     return bytes;
   }
 
-  // Before the store, which waits for its requests: what they hold of the budgets is given back until then.
+  // The budget comes before the store, which waits for its requests: what those hold is given back until then.
   MemoryBudget memory_;
   ScriptedStore store_;
   BlockTier tier_{store_, memory_, 256 << 20};
