@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BASELINE = ROOT / "tools" / "words.json"
 LONGEST_SENTENCE = 30  # words
 FRAGMENTS_IN = ("src/", "python/", "bench/")
-NOT_YET = ("src/cache/", "src/mount/")  # these are counted by themselves, and not held to the limit
+NOT_YET = ("src/mount/",)  # these are counted by themselves, and not held to the limit
 MOST_FRAGMENTS = 0.03  # of the blocks of comments there
 
 # How a sentence must not begin: these open a fragment, or put the object before the subject.

@@ -22,7 +22,7 @@
 #include "cache/memory_cache.h"
 #include "cache/testing/slab_fixture.h"
 
-/// Whole small objects, which lie in slabs.
+/// These tests keep whole small objects, which lie in slabs.
 
 namespace millrace {
 namespace {
