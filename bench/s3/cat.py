@@ -39,7 +39,7 @@ MAX_CPU = 1.0
 
 
 class Cost(NamedTuple):
-    """The cost of one process."""
+    """Holds the cost of one process."""
 
     seconds: float
     cpu_seconds: float

@@ -1,4 +1,4 @@
-// Who may use a cache, and how long it waits for others.
+// These tests check who may use a cache, and how long it waits for others.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -39,7 +39,7 @@ static_assert(kWrittenBytes <= kMaxSpanBytes);
 // So much is read beyond a range at most, so that it can be checked.
 constexpr uint64_t kMaxBeyondBytes = uint64_t{32} << 20;
 
-// As Write leaves it: the change, of record 0, and that record, which follows its page.
+// Returns what Write leaves: the change, of record 0, and that record, which follows its page.
 std::string FirstRecord(const CacheFile::First& first) {
   std::string text;
   AppendLe(text, uint64_t{1});
@@ -64,7 +64,7 @@ absl::Status Make(const std::string& path, const std::string& head, uint64_t obj
   return absl::IsAlreadyExists(placed) ? absl::OkStatus() : placed;
 }
 
-// True if the checksums, ascending, are of all bytes that two ranges have in common.
+// Returns true if the checksums, which ascend, are of all bytes that two ranges have in common.
 bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> checksums) {
   uint64_t at = std::max(one.offset, other.offset);
   for (const SpanChecksum& sum : checksums) {
@@ -155,7 +155,7 @@ uint64_t CacheFile::RecordBytes(uint64_t records) const {
   return (records + of_block - 1) / of_block * kDiskBlock;
 }
 
-// Counted for a range beside its blocks.
+// Returns the bytes that are counted for a range beside its blocks.
 uint64_t CacheFile::MarginBytes(ByteRange range) const {
   return is_slab() && !in_memory() ? SlabMarginBytes(range.length) : 0;
 }
@@ -263,7 +263,7 @@ absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& h
   return absl::OkStatus();
 }
 
-// With the lock of records.
+// The caller holds the lock of records.
 absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room,
                                   uint32_t tag) {
   uint32_t record = 0;

@@ -18,16 +18,16 @@
 
 namespace millrace {
 
-/// Which bytes of a range are wanted: all, or only those of the checksums that are given, if there are any.
+/// Says which bytes of a range are wanted: all, or only those of the checksums that are given, if there are any.
 enum class ReadBytes { kAll, kChecked };
 
-/// One file of the cache: what is kept of one version of an object. Several processes may read, write and remove
+/// Holds what is kept of one version of an object: one file of the cache. Several processes may read, write and remove
 /// ranges at once. Each holder of an open file has a shared lock, so that nobody unlinks the file. Thread-safe;
 /// blocking: what changes ranges waits kLockPatience for another process that does, once, and fails with
 /// DeadlineExceeded then.
 ///
-/// Or the same in memory, for one process: the bytes are in a stretch of another file, and their records are those that
-/// each file holds in memory anyway.
+/// A file in memory does the same for one process. Its bytes are in a stretch of another file. Its records are those
+/// that each file holds in memory anyway.
 class CacheFile {
  public:
   /// NotFound if there is none, or another process is about to make or to remove it; DataLoss if it is no sound file of
@@ -35,14 +35,14 @@ class CacheFile {
   /// otherwise the system's error.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path);
 
-  /// The first range of a new file.
+  /// Holds the first range of a new file.
   struct First {
     uint64_t offset = 0;
     ByteSpan bytes;
     UseHints hints;
-    /// True if a file can be made with it: it is not so long that Write would make it several ranges.
+    /// Returns true if a file can be made with it: it is not so long that Write would make it several ranges.
     bool fits() const;
-    /// Bytes of the disk that it takes beside kEmptyDiskBytes.
+    /// Returns the bytes of the disk that it takes beside kEmptyDiskBytes.
     uint64_t disk_bytes() const;
   };
 
@@ -54,15 +54,15 @@ class CacheFile {
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
                                                                uint64_t object_bytes, const First* first, bool* made);
 
-  /// An empty one in memory: `memory` is a file without a name (memfd), which outlives it, and has nothing at `data_at`
-  /// and for `object_bytes` behind that.
+  /// Makes an empty one in memory. `memory` is a file without a name (memfd), which outlives it, and has nothing at
+  /// `data_at` and for `object_bytes` behind that.
   static std::unique_ptr<CacheFile> InMemory(int memory, uint64_t data_at, const CacheIdentity& identity,
                                              uint64_t object_bytes);
 
   const CacheIdentity& identity() const { return head_.identity; }
   uint64_t object_bytes() const { return head_.object_bytes; }
   size_t spans() const;
-  /// The ranges that it has now, in order.
+  /// Returns the ranges that it has now, in order.
   absl::StatusOr<std::vector<CachedSpan>> All();
 
   /// Reads a range into `into`, of its length. NotFound if a part of it is not there. The bytes are checked against
@@ -73,15 +73,15 @@ class CacheFile {
   absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into,
                     uint64_t* freed = nullptr, ReadBytes bytes = ReadBytes::kAll);
 
-  /// The parts of a range that are not there.
+  /// Returns the parts of a range that are not there.
   std::vector<ByteRange> Missing(ByteRange range) const;
 
-  /// Bytes of the disk that Write takes at most for a range of that many.
+  /// Returns the bytes of the disk that Write takes at most for a range of that many.
   static uint64_t DiskBytes(uint64_t length);
-  /// Those that a file without ranges takes.
+  /// A file without ranges takes so many bytes of the disk.
   static constexpr uint64_t kEmptyDiskBytes = cache_format::kHeadBytes + cache_format::kChangesBytes + kFileMarginBytes;
 
-  /// Who counts the bytes of the disk that a file takes.
+  /// Counts the bytes of the disk that a file takes.
   struct Room {
     /// Asked before each part is written; its error ends the call.
     absl::FunctionRef<absl::Status(uint64_t disk_bytes)> take;
@@ -110,16 +110,17 @@ class CacheFile {
   /// Reads a small object whole, texts too, into `into`, of its length. NotFound if its place is another one's by now.
   /// DataLoss and `freed` as Read has them.
   absl::Status CheckSmall(const CachedSpan& span, MutableByteSpan into, uint64_t* freed);
-  /// The place of a small object, as far as this process knows.
+  /// Returns the place of a small object, as far as this process knows.
   std::optional<CachedSpan> FindSmall(const SmallObject& small);
   /// Adds a small object, in the smallest place that is free. AlreadyExists if it is there, NotFound if the slab was
   /// unlinked. OutOfRange if the slab cannot take it: no place is free, or no file may be so long.
   absl::Status AddSmall(const SmallObject& small, ByteSpan bytes, const UseHints& hints, const Room& room);
-  /// Bytes that removing a range leaves unused. If `bytes` are to come to its place, it is as CachedSpans::LeftBeside
-  /// has it; nullopt if they do not fit. With 0, it is the part of the range in blocks of the disk that stay.
+  /// Returns the bytes that removing a range leaves unused. If `bytes` are to come to its place, they are as
+  /// CachedSpans::LeftBeside has them; nullopt if they do not fit. With 0, they are the part of the range in blocks of
+  /// the disk that stay.
   std::optional<int64_t> WasteOfRemoving(ByteRange range, uint64_t bytes) const;
-  /// The owner of a range: in a slab, as its bytes say; else the identity of the file. nullopt if it is
-  /// damaged or gone. `object_bytes`, if not null, becomes the size of the object.
+  /// Returns the owner of a range: in a slab, as its bytes say; else the identity of the file. nullopt if it is damaged
+  /// or gone. `object_bytes`, if not null, becomes the size of the object.
   std::optional<CacheIdentity> OwnerOf(const CachedSpan& span, uint64_t* object_bytes = nullptr) const;
   /// Frees what writers that were killed have left: bytes of the disk that no range has. Returns how many; 0 if this
   /// was done since the file was opened.
@@ -132,9 +133,9 @@ class CacheFile {
   /// Changes the hints of the ranges that touch this one, to what `change` makes of them.
   void ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const UseHints&, ByteRange there)> change);
 
-  /// One of its ranges, with hints as they are now in the file; nullopt if there is none.
+  /// Returns one of its ranges, drawn at random, with hints as they are now in the file; nullopt if there is none.
   std::optional<CachedSpan> Any(Rng& rng);
-  /// One that was written, as it is now.
+  /// Returns a range that was written, as it is now; nullopt if it is not there.
   std::optional<CachedSpan> Current(ByteRange range);
 
  private:

@@ -66,7 +66,7 @@ void CheckRecords(const std::string& input, bool in_slab) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string input(reinterpret_cast<const char*>(data), size);
   CheckHead(input);
-  // With a checksum that matches, so that the rest is looked at.
+  // This head has a checksum that matches, so that the rest is looked at.
   std::string head = input;
   head.resize(kHeadBytes - sizeof(uint32_t));
   AppendLe(head, Crc32c(AsBytes(head)));

@@ -104,7 +104,7 @@ absl::Status CacheFile::Announce(uint32_t record) {
   return absl::OkStatus();
 }
 
-// With mutex_ held, and the lock of records.
+// The caller holds mutex_ and the lock of records.
 absl::Status CacheFile::SetRecord(uint32_t record, const std::optional<CachedSpan>& span) {
   if (!in_memory()) {
     RETURN_IF_ERROR(Announce(record));

@@ -13,7 +13,8 @@
 #include "cache/records_lock.h"
 #include "cache/span_reader.h"
 
-// Whole small objects in a slab: a file of the cache whose ranges are such objects, each behind its identity.
+// These functions of CacheFile keep whole small objects in a slab. A slab is a file of the cache whose ranges are such
+// objects, each behind its key and its ETag.
 
 namespace millrace {
 

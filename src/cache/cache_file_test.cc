@@ -196,7 +196,7 @@ TEST_F(CacheFileTest, TellsWhatRemovingDamageHasFreed) {
   EXPECT_EQ(freed, 40'960u);
 }
 
-// Against what was written: any ranges, read in any pieces.
+// Compares what is read with what was written: any ranges, read in any pieces.
 TEST_F(CacheFileTest, AnyPieceOfWhatWasWrittenIsReadAndNothingElse) {
   Rng rng(11);
   for (int round = 0; round < 10; ++round) {
@@ -251,7 +251,7 @@ TEST_F(LargeCacheFileTest, ALongPieceIsReadInPlace) {
   EXPECT_EQ(file->spans(), 39u);
 }
 
-// A writer that was killed between the bytes and their record.
+// Imitates a writer that was killed between the bytes and their record.
 TEST_F(CacheFileTest, WhatKilledWritersHaveLeftIsFreed) {
   {
     const auto file = OpenOrMake();

@@ -22,7 +22,7 @@ constexpr uint64_t kMostObjectBytes = uint64_t{1} << 62;
 constexpr size_t kNameDigits = 32;
 constexpr size_t kFolderDigits = 2;
 
-// The texts of an identity, in the order that the files have.
+// Returns the texts of an identity, in the order that the files have.
 template <typename Identity>
 auto TextsOf(Identity& identity) {
   return std::array{&identity.tenant, &identity.store, &identity.key, &identity.etag};
@@ -87,7 +87,7 @@ uint64_t RecordsAt(uint64_t object_bytes) {
 
 namespace {
 
-// The checksum of what does not change: offset, length and the checksum of the bytes.
+// Returns the checksum of what does not change: offset, length and the checksum of the bytes.
 uint32_t RecordCheck(ByteSpan record) {
   return Crc32c(record.first(kHintsAt));
 }

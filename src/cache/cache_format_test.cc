@@ -92,7 +92,7 @@ TEST(CacheFormat, RecordsLieBehindTheData) {
   EXPECT_EQ(ChangeAt(kChangesKept), ChangeAt(0));
 }
 
-// Against a map of bytes, and of blocks.
+// Compares the spans with a map of bytes, and of blocks.
 TEST(CachedSpans, AreWhatAMapOfBytesSays) {
   constexpr uint64_t kUnit = 1024;  // four to a block
   constexpr uint64_t kUnits = 64;
@@ -184,7 +184,7 @@ TEST(CachedSpans, TheSameRangeAgainTakesThePlaceOfTheOld) {
   EXPECT_EQ(spans.All().front().hints, (UseHints{5, 6}));
 }
 
-// In a slab of 1,000 bytes.
+// The slab has 1,000 bytes.
 TEST(CachedSpans, PlacesOfASlab) {
   CachedSpans spans(1000);
   const auto at = [](uint64_t offset, uint64_t length) { return CachedSpan{{offset, length}, 1, {}, 5}; };

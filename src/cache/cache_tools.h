@@ -11,24 +11,24 @@
 #include "cache/cache_format.h"
 #include "cache/eviction.h"
 
-/// Looking at a cache, checking and emptying it, while others use it or not. `folder` is the one that users name, and
-/// has a cache: else NotFound. Blocking; Cancelled soon after `stop` is requested.
+/// These functions look at a cache, check it and empty it, while others use it or not. `folder` is the one that users
+/// name, and has a cache: else NotFound. Blocking; Cancelled soon after `stop` is requested.
 
 namespace millrace {
 
-/// The kept part of one version of an object.
+/// Describes what is kept of one version of an object.
 struct CachedObject {
   CacheIdentity identity;
   uint64_t object_bytes = 0;
   uint64_t cached_bytes = 0;
   uint64_t ranges = 0;
   uint64_t disk_bytes = 0;
-  /// The URI of the object.
+  /// Returns the URI of the object.
   std::string uri() const;
 };
 
 using CachedObjectVisitor = std::function<absl::Status(const CachedObject&)>;
-/// In no order. Files that are not sound are left out.
+/// Visits all objects, in no order. Files that are not sound are left out.
 absl::Status ForEachCachedObject(const std::string& folder, const std::stop_token& stop,
                                  const CachedObjectVisitor& each);
 

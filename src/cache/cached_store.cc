@@ -14,7 +14,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// For what another read fetches: then it is fetched once more.
+// A read waits so long for what another read fetches: then it is fetched once more.
 constexpr std::chrono::seconds kClaimPatience{20};
 // So little is copied sooner than another thread is woken for it.
 constexpr size_t kMaxCopiedHere = size_t{64} << 10;
@@ -30,7 +30,7 @@ void CollectCache(const CacheReport& cache, std::string_view data, MetricsText* 
                 static_cast<double>(cache.requests));
 }
 
-/// A range that the store is asked for.
+/// Holds a range that the store is asked for, and the answer.
 struct CachedStore::Part {
   ByteRange range;
   std::vector<SpanChecksum> checksums;
@@ -38,7 +38,7 @@ struct CachedStore::Part {
   absl::StatusOr<GetResult> result = absl::CancelledError();
 };
 
-/// One Get, until its callback has run.
+/// Holds one Get, until its callback has run.
 struct CachedStore::Read {
   CacheIdentity identity;
   MutableByteSpan into;
@@ -136,7 +136,7 @@ void CachedStore::Join(const Read& read) {
   });
 }
 
-// On a thread of the cache.
+// Runs on a thread of the cache.
 void CachedStore::TryCache(std::shared_ptr<Read> read) {
   const GetOptions& options = read->options;
   if (options.stop.stop_requested()) {
@@ -253,7 +253,7 @@ void CachedStore::AskStore(std::shared_ptr<Read> read) {
 
 namespace {
 
-// One answer for several parts; what is damaged in them, in their order.
+// Joins the answers for several parts into one. `damaged` gets what is damaged in them, in their order.
 absl::StatusOr<GetResult> Joined(auto& parts, std::vector<ByteRange>* damaged) {
   absl::Status lost;
   for (auto& part : parts) {

@@ -17,7 +17,7 @@ namespace millrace {
 
 class MetricsText;
 
-/// Bytes that reads through a cache delivered.
+/// Counts the bytes that reads through a cache delivered.
 struct CacheReport {
   uint64_t hit_bytes = 0;     // from the cache
   uint64_t miss_bytes = 0;    // from the store
@@ -25,7 +25,7 @@ struct CacheReport {
   uint64_t memory_bytes = 0;  // that a cache in memory has of the process's budget; 0: it is on a disk
   KeepCounts kept;            // of all who use the cache in this process
 };
-/// Bytes that came from a cache and from the store; `data` says of what.
+/// Adds counters of the bytes that came from a cache and from the store to `text`; their label `data` says of what.
 void CollectCache(const CacheReport& cache, std::string_view data, MetricsText* text);
 
 /// A store whose reads come from a cache where it has them, and are kept there where not. Only reads of a certain
@@ -48,8 +48,8 @@ class CachedStore final : public StoreAround {
   ~CachedStore() override;
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
-  /// The same, by a plan, if there is one, that knows when the bytes are read again. All plans of one store are of one
-  /// job and period.
+  /// Does the same by a plan, if there is one, that knows when the bytes are read again. All plans of one store are of
+  /// one job and period.
   void GetPlanned(std::string key, MutableByteSpan into, GetOptions options, std::optional<PlannedRead> plan,
                   GetCallback done);
 

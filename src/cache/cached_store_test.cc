@@ -27,7 +27,7 @@ std::shared_ptr<DiskCache> OpenCache(const TempFolder& folder, uint64_t size_byt
   return *std::move(cache);
 }
 
-/// A cached store with what it needs.
+/// Owns the store and the cache of a cached store.
 class OwningCachedStore final : public ForwardingStore {
  public:
   OwningCachedStore(std::unique_ptr<ObjectStore> store, std::shared_ptr<DiskCache> cache)
@@ -138,7 +138,7 @@ TEST_F(CachedStoreTest, WhatLiesBetweenWantedSpansNeedNotBeThere) {
   }
 }
 
-/// The same objects, read with the credentials of somebody.
+/// Has the same objects, read with the credentials of somebody.
 class StoreOf final : public StoreAround {
  public:
   StoreOf(ObjectStore& below, std::string principal) : StoreAround(below) { traits_.principal = std::move(principal); }

@@ -8,23 +8,23 @@
 
 namespace millrace {
 
-/// Ranges of objects on a local disk, in `FOLDER/millrace-cache-1`; nothing outside of that is touched. Several
+/// Keeps ranges of objects on a local disk, in `FOLDER/millrace-cache-1`; nothing outside of that is touched. Several
 /// processes may use one folder at a time, and share what is there and the bound.
 ///
 /// A disk that is full, read-only or failing ends writing, or reading and writing, with one warning. So do files of
 /// another user, and a process that keeps others waiting for a lock. Thread-safe.
 class DiskCache final : public RangeCache {
  public:
-  /// The system's error if the folder cannot be made or written to.
+  /// Makes the folder if it does not exist. Returns the system's error if the folder cannot be made or written to.
   static absl::StatusOr<std::unique_ptr<DiskCache>> Open(RangeCacheOptions options);
-  /// The same; but if it cannot be opened, logs a warning that names it and returns null.
+  /// Does the same; but if the cache cannot be opened, logs a warning that names it and returns null.
   static std::unique_ptr<DiskCache> OpenOrWarn(RangeCacheOptions options);
   ~DiskCache() override { Stop(); }
 
   const std::string& folder() const { return folder_; }
   uint64_t capacity_bytes() override;
 
-  /// The folder of a cache in a folder that users name.
+  /// Returns the folder of a cache in a folder that users name.
   static std::string FolderIn(const std::string& folder) { return folder + "/millrace-cache-1"; }
 
  private:

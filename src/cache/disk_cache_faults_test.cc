@@ -17,7 +17,7 @@
 #include "cache/disk_cache.h"
 #include "cache/testing/disk_cache_fixture.h"
 
-/// A cache on a disk whose folder, room or open files are missing, and whose users are killed.
+/// These tests use a cache on a disk whose folder, room or open files are missing, and whose users are killed.
 
 namespace millrace {
 namespace {

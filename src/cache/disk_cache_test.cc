@@ -120,7 +120,7 @@ TEST_F(DiskCacheTest, DamageIsFoundAndHealed) {
     const bool first = at < 50'000;
     EXPECT_EQ(Read(*cache, Of(1), first ? ByteRange{0, 50'000} : ByteRange{50'000, 50'000}), "") << at;
     EXPECT_EQ(Read(*cache, Of(1), first ? ByteRange{50'000, 50'000} : ByteRange{0, 50'000}).size(), 50'000u);
-    // As after a miss.
+    // The range is kept again, as after a miss.
     cache->Keep(Of(1), object_.size(), 0, AsBytes(object_));
     cache->Flush();
     EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), object_);
@@ -214,7 +214,7 @@ TEST_F(DiskCacheTest, WhatIsPinnedStays) {
   EXPECT_LE(DiskBytesBelow(folder_.path()), kBound / 4 + 16384);
 }
 
-// Ranges of a run that is over go before what the living one has.
+// The ranges of a run that is over are removed before what the living one has.
 TEST_F(DiskCacheTest, WhatNobodyReadsMakesRoom) {
   constexpr uint64_t kBound = 1 << 20;
   constexpr uint32_t kJob = 9;

@@ -31,12 +31,12 @@ namespace {
 constexpr uint64_t kFilesOfStep = 1024;
 constexpr uint64_t kRecordsRead = 2048;
 
-// Where in the file the number is, and how far a process is that counts: 0 if the number is that of a whole count.
+// The file has the number here, and then how far a process is that counts: 0 if the number is that of a whole count.
 constexpr off_t kNumberAt = 0;
 constexpr off_t kProgressAt = 8;
-// The version of the files that were counted last.
+// The file has the version of the files that were counted last here.
 constexpr off_t kVersionAt = 16;
-// One more than the number of bits that the number of slabs has; 0: nobody has said.
+// Holds one more than the number of bits that the number of slabs has; 0: nobody has said.
 constexpr off_t kSlabBitsAt = 24;
 
 // The leftovers of killed writers are removed first. `tell`, called again and again, shows others that it makes
@@ -63,7 +63,7 @@ uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t f
   return bytes;
 }
 
-// 0 if it cannot be read: a new file.
+// Returns 0 if it cannot be read: a new file.
 uint64_t Load(int fd, off_t at) {
   uint64_t value = 0;
   return pread(fd, &value, sizeof value, at) == sizeof value ? value : 0;
@@ -187,7 +187,7 @@ absl::Status DiskUsage::LockNumber() {
     }
     lock_ = std::move(again->lock_);
     number_ = std::move(again->number_);
-    // Who comes next finds the number of slabs that this process has. (The file is locked by the next round.)
+    // The next process finds the number of slabs that this process has. (The file is locked by the next round.)
     if (slabs_ > 0 && Load(number_.get(), kSlabBitsAt) == 0) RETURN_IF_ERROR(Store(number_.get(), slabs_, kSlabBitsAt));
   }
 }

@@ -14,24 +14,24 @@
 
 namespace millrace {
 
-/// The unit in which stat() counts the disk space of a file.
+/// This is the unit in which stat() counts the disk space of a file.
 inline constexpr uint64_t kStatBlockBytes = 512;
-/// Counted for each file beside its blocks: for what the file system may come to note of its holes.
+/// So much is counted for each file beside its blocks: for what the file system may come to note of its holes.
 inline constexpr uint64_t kFileMarginBytes = 4096;
-/// The same for each range of a slab, of so many bytes: its blocks come and go by themselves, and the file system notes
-/// where they are. A short range shares nearly all of them with its neighbors.
+/// Returns the same for each range of a slab, of so many bytes: its blocks come and go by themselves, and the file
+/// system notes where they are. A short range shares nearly all of them with its neighbors.
 constexpr uint64_t SlabMarginBytes(uint64_t length) {
   return length < 6144 ? 16 : 96;
 }
-/// Bytes of the disk that a file of the cache takes, with what is counted beside its blocks. Reads its head and records
-/// if it may be a slab.
+/// Returns the bytes of the disk that a file of the cache takes, with what is counted beside its blocks. Reads its head
+/// and records if it may be a slab.
 uint64_t CountedBytes(const std::string& path, const struct stat& info);
 
-/// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
-/// never too small but for what a user does by hand, and too large only until a process is alone with the cache and
-/// counts again. If the folder is removed meanwhile, it is made and counted again. For a cache in memory it is a number
-/// of this process. Thread-safe; blocking: up to `patience` for another process that holds a lock. If that has been in
-/// vain, all calls fail from then on.
+/// Counts the bytes of the disk that the files of a cache take, for all processes that use it: in a file, as a number.
+/// It is never too small but for what a user does by hand, and too large only until a process is alone with the cache
+/// and counts again. If the folder is removed meanwhile, it is made and counted again. For a cache in memory it is a
+/// number of this process. Thread-safe; blocking: up to `patience` for another process that holds a lock. If that has
+/// been in vain, all calls fail from then on.
 class DiskUsage {
  public:
   /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts. Alone,
@@ -51,7 +51,8 @@ class DiskUsage {
   absl::StatusOr<bool> Take(uint64_t bytes, uint64_t limit);
   absl::Status GiveBack(uint64_t bytes);
   absl::StatusOr<uint64_t> bytes();
-  /// How many slabs all users of the folder have, as a power of two: what the first one wanted, or one that was alone.
+  /// Returns how many slabs all users of the folder have, as a power of two: what the first one wanted, or one that was
+  /// alone.
   absl::StatusOr<int> AgreeOnSlabs(int wanted_bits, int most_bits);
 
  private:

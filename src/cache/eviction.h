@@ -10,15 +10,15 @@
 
 namespace millrace {
 
-/// Where a job is in its plan.
+/// Says where a job is in its plan.
 struct JobClock {
   uint32_t job = 0;
   uint64_t clock = 0;   // no read that is still to come is for an earlier position
   uint64_t period = 1;  // positions of an epoch
 };
 
-/// UseHints::next_use of ranges that are read without a plan: when it was written, how often it was read, and whether
-/// it has been found useful.
+/// Holds what UseHints::next_use says of a range that is read without a plan: when it was written, how often it was
+/// read, and whether it has been found useful.
 struct UnplannedUse {
   static constexpr uint64_t kMaxReads = 3;
   uint64_t written_ms = 0;
@@ -54,21 +54,21 @@ class EvictionPolicy {
     size_t index = 0;  // of the candidate
   };
 
-  /// The jobs that are alive.
+  /// Sets the jobs that are alive.
   void SetJobs(std::vector<JobClock> jobs) { jobs_ = std::move(jobs); }
-  /// Each candidate when it is drawn: tells the shares of the jobs.
+  /// Takes note of each candidate when it is drawn: this tells the shares of the jobs.
   void Saw(const UseHints& hints, uint64_t bytes);
 
   /// Chooses for a range with these hints. kSpare: the candidate gets Spared() and stays, and the range is not
   /// written. kReject: it is not written.
   Choice Choose(std::span<const Candidate> candidates, const UseHints& incoming) const;
 
-  /// When something must go, whatever for.
+  /// Chooses when something must go, whatever for.
   Choice ChooseForced(std::span<const Candidate> candidates) const;
 
-  /// How far its next use is, in positions, for a job that is alive. Greater goes first.
+  /// Returns how far its next use is, in positions, for a job that is alive. Greater goes first.
   uint64_t Distance(const UseHints& hints, const JobClock& job) const;
-  /// True if candidate `a` goes before `b` when both are of the same job, or of none.
+  /// Returns true if candidate `a` goes before `b` when both are of the same job, or of none.
   bool Before(const UseHints& a, const UseHints& b) const;
   const JobClock* Find(uint32_t job) const;
 

@@ -163,7 +163,7 @@ double Lru(const Trace& trace, size_t capacity) {
   return double(hits) / double(trace.counted);
 }
 
-// With 64 candidates drawn at random.
+// Returns the share of hits of EvictionPolicy, with 64 candidates drawn at random.
 double Ours(const Trace& trace, size_t capacity, uint64_t period) {
   const std::vector<uint64_t> next = NextUses(trace.items);
   EvictionPolicy policy;

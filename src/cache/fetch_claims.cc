@@ -19,7 +19,7 @@ constexpr uint64_t kCellBytes = 512;
 constexpr int kObjectBits = 37;  // cells of an object: 2^46 bytes
 constexpr std::chrono::milliseconds kLookAgain{4};
 
-// Whole cells within the range, so that neighbours are apart; one at least.
+// Returns the whole cells within the range, so that neighbors are apart; one at least.
 ByteRange CellsOf(const std::string& file, ByteRange range) {
   const uint64_t object = Xxh3(AsBytes(file)) & ((uint64_t{1} << (62 - kObjectBits)) - 1);
   const uint64_t first = (range.offset + kCellBytes - 1) / kCellBytes;

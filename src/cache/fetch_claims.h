@@ -17,15 +17,15 @@
 
 namespace millrace {
 
-/// Who fetches what, among all users of a cache's folder, so that each range is fetched once. A claim is a lock of
-/// bytes of the file `claims` (OFD locks; nothing is written there), which the system frees when a process dies. Ranges
-/// that share 512 bytes may count as the same, also of two objects: then one waits in vain, which has a bound. If the
-/// folder is removed meanwhile, each user makes the file again, or finds that of another, at the next claim.
+/// Records who fetches what, among all users of a cache's folder, so that each range is fetched once. A claim is a lock
+/// of bytes of the file `claims` (OFD locks; nothing is written there), which the system frees when a process dies.
+/// Ranges that share 512 bytes may count as the same, also of two objects: then one waits in vain, which has a bound.
+/// If the folder is removed meanwhile, each user makes the file again, or finds that of another, at the next claim.
 /// Thread-safe.
 class FetchClaims {
  public:
   static absl::StatusOr<std::unique_ptr<FetchClaims>> Open(const std::string& folder);
-  /// Among the readers of this process alone.
+  /// Makes claims that count among the readers of this process alone.
   static std::unique_ptr<FetchClaims> OfProcess();
   /// Runs what waits.
   ~FetchClaims();
@@ -42,7 +42,7 @@ class FetchClaims {
     FetchClaims& claims_;
     const ByteRange cells_;
   };
-  /// Null if another read has claimed a part of the range. `file` is the name of the object's file.
+  /// Claims a range. Returns null if another read has claimed a part of it. `file` is the name of the object's file.
   std::shared_ptr<Claim> Take(const std::string& file, ByteRange range);
 
   /// Runs `retry` on a thread of its own when a claim was freed in this process, and every few milliseconds, until it

@@ -34,12 +34,12 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kPieceSize = 5000;
 constexpr uint64_t kManyPages = 256;
 
-// The finding of a child process; else the number of the check that failed.
+// A child process ends with one of these findings; else with the number of the check that failed.
 enum Found : int { kAllFits = 100, kWritingEnded = 101, kCouldNotOpen = 102 };
 
-/// In a child process: a disk that nobody else sees. If this machine lets nobody mount one, no file grows beyond so
-/// many pages instead. That fails the same writes of the files with objects, and none of `usage` and `jobs`, which are
-/// small.
+/// Makes a disk that nobody else sees, in a child process. If this machine lets nobody mount one, no file grows beyond
+/// so many pages instead. That fails the same writes of the files with objects, and none of `usage` and `jobs`, which
+/// are small.
 class TinyDisk {
  public:
   TinyDisk(const std::string& folder, uint64_t pages) : folder_(folder) {
@@ -104,7 +104,7 @@ class FullDiskTest : public ::testing::Test {
   }
   int pieces() const { return static_cast<int>(2 * object_.size() / kPieceSize); }
 
-  /// The files of the cache, and whether a file lies there that is being written.
+  /// Counts the files of the cache, and says whether a file lies there that is being written.
   struct OnDisk {
     uint64_t files = 0;
     uint64_t bytes = 0;
@@ -123,7 +123,7 @@ class FullDiskTest : public ::testing::Test {
     return found;
   }
 
-  // In a child process.
+  // Runs in a child process.
   int Run(uint64_t pages) const {
     const TinyDisk disk(folder_.path(), pages);
     if (!disk.is_tiny()) return 10;

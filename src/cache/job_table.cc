@@ -15,7 +15,7 @@ namespace millrace {
 
 namespace {
 
-// An entry: u32 job, u32 0, u64 clock, u64 period, u64 0.
+// An entry has these fields: u32 job, u32 0, u64 clock, u64 period, u64 0.
 constexpr uint64_t kClockAt = 8;
 constexpr uint64_t kPeriodAt = 16;
 // The clock is written when it has advanced by this part of an epoch.
@@ -30,7 +30,7 @@ struct flock EntryLock(uint64_t number) {
   return lock;
 }
 
-// The number of one that was free, and is locked now.
+// Returns the number of an entry that was free, and is locked now; nullopt if there is none.
 std::optional<uint64_t> TakeEntry(int fd) {
   for (uint64_t number = 0; number < JobEntry::kMost; ++number) {
     struct flock lock = EntryLock(number);

@@ -13,22 +13,22 @@
 
 namespace millrace {
 
-/// The entry of one reader of a cache in the file `jobs` of its folder, where all processes see it. It counts as long
-/// as it lives: the system ends it with the process. If the folder is removed meanwhile, it is made again, at the next
-/// change of the clock. Thread-safe.
+/// Holds the entry of one reader of a cache in the file `jobs` of its folder, where all processes see it. It counts as
+/// long as it lives: the system ends it with the process. If the folder is removed meanwhile, it is made again, at the
+/// next change of the clock. Thread-safe.
 class JobEntry {
  public:
   static constexpr uint64_t kMost = 128;  // of a folder
   static constexpr uint64_t kBytes = 32;  // of each
 
-  /// In the table at that path. ResourceExhausted if it is full; else what the system says.
+  /// Makes an entry in the table at that path. ResourceExhausted if it is full; else what the system says.
   static absl::StatusOr<std::unique_ptr<JobEntry>> Make(const std::string& path, uint32_t job, uint64_t period,
                                                         uint64_t clock = 0);
   ~JobEntry();
   JobEntry(const JobEntry&) = delete;
   JobEntry& operator=(const JobEntry&) = delete;
 
-  /// The reader is there. Cheap where that is near to what it was.
+  /// The reader is at `clock` now. Cheap if that is near to what it was.
   void SetClock(uint64_t clock);
 
  private:
@@ -45,11 +45,11 @@ class JobEntry {
   uint64_t number_;  // of the entry
 };
 
-/// The jobs of all entries that are alive; of several entries of a job, the earliest clock. `fd` is of the file, opened
-/// by the caller.
+/// Returns the jobs of all entries that are alive; of several entries of a job, the earliest clock. `fd` is of the
+/// file, opened by the caller.
 std::vector<JobClock> LiveJobs(int fd);
 
-/// The path of the file.
+/// Returns the path of the file.
 std::string JobTablePath(const std::string& folder);
 
 }  // namespace millrace

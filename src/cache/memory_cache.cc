@@ -20,12 +20,12 @@ namespace {
 constexpr uint64_t kPageBytes = 4096;
 // The system can address so much in a file.
 constexpr uint64_t kMaxStretched = uint64_t{1} << 62;
-// Times the bytes of a slab.
+// A slab has a stretch of so many times its bytes.
 constexpr uint64_t kStretchOfSlab = 4;
 // MFD_NOEXEC_SEAL of Linux 6.3, which older headers lack. Systems may refuse files that do not say it.
 constexpr unsigned kNeverExecuted = 0x0008U;
 
-// A file in memory, which is never executed. `name` shows in /proc only.
+// Makes a file in memory, which is never executed. `name` shows in /proc only.
 absl::StatusOr<UniqueFd> MakeMemoryFile(const char* name) {
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | kNeverExecuted));
   if (!fd && errno == EINVAL) fd = UniqueFd(memfd_create(name, MFD_CLOEXEC));  // an older system

@@ -20,7 +20,7 @@
 #include "store/testing/forwarding_store.h"
 #include "store/testing/scripted_store.h"
 
-/// The cache in memory: what is of its own, beside what it has in common with one on a disk.
+/// These tests check what the cache in memory has of its own, beside what it has in common with one on a disk.
 
 namespace millrace {
 namespace {
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kBudget = uint64_t{1} << 30;
 
-/// A cached store with what it needs.
+/// Owns the store and the cache of a cached store.
 class StoreCachedInMemory final : public ForwardingStore {
  public:
   StoreCachedInMemory() : StoreCachedInMemory(std::make_shared<Parts>()) {}
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(CachedInMemory, StoreContract,
                          ::testing::Values(StoreKind{"memory", [] { return std::make_unique<CachedInMemoryPlace>(); }}),
                          StoreKindName);
 
-// Bytes of the files without a name that this process has, once each.
+// Returns the bytes of the files without a name that caches of this process have, once each.
 uint64_t TakenMemory() {
   uint64_t bytes = 0;
   std::set<ino_t> seen;
@@ -190,7 +190,7 @@ TEST_F(MemoryCacheTest, WhatIsPinnedStays) {
   EXPECT_TRUE(IsThere(*cache, 239));
 }
 
-// A bit that flips in memory that was left to it.
+// Flips a bit of the first file in memory.
 TEST_F(MemoryCacheTest, DamageIsFoundAndTakesNoRoom) {
   const UniqueFd memory(memfd_create("millrace-test", MFD_CLOEXEC));
   const auto file = CacheFile::InMemory(memory.get(), 0, Of(1), object_.size());

@@ -15,9 +15,9 @@
 
 namespace millrace {
 
-/// The files of a cache that this process has open. There are three groups: files of one object, slabs that the process
-/// reads or writes, and slabs that it has looked into only to make room. Each has a bound of its own, within which the
-/// last used ones stay. Thread-safe.
+/// Holds the files of a cache that this process has open. There are three groups: files of one object, slabs that the
+/// process reads or writes, and slabs that it has looked into only to make room. Each has a bound of its own, within
+/// which the last used ones stay. Thread-safe.
 class OpenFiles {
  public:
   enum Group : size_t { kFiles, kSlabs, kForeignSlabs };
@@ -28,9 +28,9 @@ class OpenFiles {
   };
   explicit OpenFiles(std::array<Bound, kGroups> bounds) : bounds_(bounds) {}
 
-  /// Null if it is not open. A slab that is wanted is a foreign one no more.
+  /// Returns null if it is not open. A slab that is wanted is a foreign one no more.
   std::shared_ptr<CacheFile> Find(std::string_view name, bool is_wanted);
-  /// Null if it is not open. Does not count as a use.
+  /// Returns null if it is not open. Does not count as a use.
   std::shared_ptr<CacheFile> Peek(std::string_view name) const;
   /// Closes others of its group if they are too many. If one of that name is open, it stays.
   void Add(const std::string& name, std::shared_ptr<CacheFile> file, bool is_wanted);

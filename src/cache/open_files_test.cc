@@ -29,7 +29,7 @@ class OpenFilesTest : public ::testing::Test {
     }
     return slab;
   }
-  // Those of "0" to "9" that are open.
+  // Returns those of "0" to "9" that are open.
   static std::string Opened(const OpenFiles& files) {
     std::string names;
     for (int i = 0; i < 10; ++i) {

@@ -7,24 +7,23 @@
 
 namespace millrace {
 
-/// Hints about a range that is kept: who uses it, and when it is used again. Whatever they say, no wrong byte
-/// is read.
+/// Says who uses a range that is kept, and when it is used again. No wrong byte is read, whatever the hints say.
 struct UseHints {
   /// No use is known. (The largest number but one, so that sums with it do not wrap.)
   static constexpr uint64_t kNever = uint64_t{1} << 62;
-  /// The `job` of reads without a plan, which share one part of a cache.
+  /// Reads without a plan have this `job`, and share one part of a cache.
   static constexpr uint32_t kUnplanned = 1;
-  /// The `job` of ranges that stay, by whatever job they are read.
+  /// Ranges that stay have this `job`, whatever job reads them.
   static constexpr uint32_t kPinned = 2;
 
   /// 0: nobody's. Else the reads of one plan, in any process: their numbers can be compared.
   uint32_t job = 0;
-  /// With a plan, the position at which a byte of the range is read next. kUnplanned: UnplannedUse.
+  /// With a plan, a byte of the range is read next at this position. kUnplanned: UnplannedUse.
   uint64_t next_use = kNever;
   friend bool operator==(const UseHints&, const UseHints&) = default;
 };
 
-/// One read of a plan. Positions count on from epoch to epoch, for all ranks together.
+/// Describes one read of a plan. Positions count on from epoch to epoch, for all ranks together.
 struct PlannedRead {
   uint32_t job = 0;     // greater than UseHints::kPinned
   uint64_t use = 0;     // the position that the read is for
@@ -32,10 +31,10 @@ struct PlannedRead {
   /// Ranges of the object, ascending and without overlaps, that are kept or removed as a whole.
   struct Span {
     ByteRange range;
-    /// When a byte of the range is read next, by whatever read.
+    /// A byte of the range is read next at this position, by whatever read.
     uint64_t next_use = UseHints::kNever;
-    /// When a byte of a longer range around it, such as its extent, is read next. It is for a range in the cache that
-    /// has more than this one. At most next_use.
+    /// A byte of a longer range around it, such as its extent, is read next at this position. It is for a range in the
+    /// cache that has more than this one. At most next_use.
     uint64_t around_use = UseHints::kNever;
     friend bool operator==(const Span&, const Span&) = default;
   };

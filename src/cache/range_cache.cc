@@ -23,9 +23,9 @@ namespace {
 
 constexpr int kReaders = 8;
 constexpr size_t kMostOpenSpans = size_t{2} << 20;
-// About 64 MB. The slabs that this process reads have no such bound: they are in use all the time.
+// These take about 64 MB. The slabs that this process reads have no such bound: they are in use all the time.
 constexpr size_t kMostForeignSpans = size_t{512} << 10;
-// Removed at a time, so that not each range that is written looks for room.
+// So much is removed at a time, so that not each range that is written looks for room.
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
 // In a slab, less is lacking than it seems once a place is free that suits: two blocks of the disk.
@@ -134,8 +134,8 @@ std::unique_ptr<JobEntry> RangeCache::Join(const std::string& store, uint32_t jo
 
 // ---- Files
 
-// Null if it is not there or cannot be read. After an error that does not pass, one that is wanted, and not only to
-// make room, is not opened again.
+// Returns null if it is not there or cannot be read. After an error that does not pass, one that is wanted, and not
+// only to make room, is not opened again.
 std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_wanted) {
   if (std::shared_ptr<CacheFile> file = open_.Find(name, is_wanted)) return file;
   if (IsBad(name)) return nullptr;
@@ -168,8 +168,8 @@ void RangeCache::ForEachName(CacheFileVisitor each) {
   });
 }
 
-// A file that was not there; `written`: and `first` is in it. Null if it cannot be kept, or if there is no room (any
-// more).
+// Makes a file that was not there; `written` says whether `first` is in it. Returns null if it cannot be kept, or if
+// there is no room (any more).
 std::shared_ptr<CacheFile> RangeCache::Make(const Kept& kept, const CacheFile::First& first, bool* written,
                                             bool* no_room) {
   if (!writes_) return nullptr;
@@ -377,7 +377,7 @@ void RangeCache::Flush() {
 
 // ---- Room
 
-// Bytes that must go before `bytes` more may come, by the limit and by the space that is to stay free.
+// Returns the bytes that must go before `bytes` more may come, by the limit and by the space that is to stay free.
 uint64_t RangeCache::Excess(uint64_t bytes) {
   const uint64_t lacking = Lacking(bytes);
   if (parts_.size_bytes == 0) return lacking;

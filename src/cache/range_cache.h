@@ -37,10 +37,10 @@ struct RangeCacheOptions {
   std::chrono::milliseconds lock_patience = kLockPatience;
 };
 
-/// InvalidArgument for a tenant that a file of the cache could not carry, or that is no printable text.
+/// Returns InvalidArgument for a tenant that a file of the cache could not carry, or that is no printable text.
 absl::Status CheckCacheTenant(std::string_view tenant);
 
-/// Bytes of ranges that were read from the store, by their fate.
+/// Counts the bytes of ranges that were read from the store, by their fate.
 struct KeepCounts {
   uint64_t written_bytes = 0;
   uint64_t not_admitted_bytes = 0;  // they would have been removed before their use
@@ -48,7 +48,7 @@ struct KeepCounts {
   uint64_t waiting_bytes = 0;       // for the disk, at this moment
 };
 
-/// Ranges of objects that were read once, on a disk (DiskCache) or in memory (MemoryCache), within a bound.
+/// Keeps ranges of objects that were read once, on a disk (DiskCache) or in memory (MemoryCache), within a bound.
 ///
 ///   if (!cache.Read(identity, range, checksums, into)) {
 ///     ...  // read it from the store
@@ -58,8 +58,9 @@ struct KeepCounts {
 /// If there is no room, EvictionPolicy decides what goes: of a plan, what is needed latest. Thread-safe.
 class RangeCache {
  public:
-  /// On a disk or in memory, as the options say. Null if there are none, or, with a warning, if the folder cannot be
-  /// used. The budget is for a cache in memory, and outlives it; errors are those of MemoryCache::Open.
+  /// Opens a cache on a disk or in memory, as the options say. Null if there are none, or, with a warning, if the
+  /// folder cannot be used. The budget is for a cache in memory, and outlives it; errors are those of
+  /// MemoryCache::Open.
   static absl::StatusOr<std::unique_ptr<RangeCache>> Open(const std::optional<RangeCacheOptions>& options,
                                                           MemoryBudget& budget);
   /// Waits until what was given to Keep is written.
@@ -67,7 +68,7 @@ class RangeCache {
   RangeCache(const RangeCache&) = delete;
   RangeCache& operator=(const RangeCache&) = delete;
 
-  /// A reader of objects of a store, which begins at `clock`: as long as its entry lives, its job's ranges are not
+  /// Adds a reader of objects of a store, which begins at `clock`: as long as its entry lives, its job's ranges are not
   /// taken for forgotten ones. Null if the table of jobs is full or cannot be written; then it reads all the same.
   std::unique_ptr<JobEntry> Join(const std::string& store, uint32_t job, uint64_t period, uint64_t clock = 0);
 
@@ -75,12 +76,12 @@ class RangeCache {
   /// them. Blocking.
   std::optional<uint64_t> Read(const CacheIdentity& identity, ByteRange range, std::span<const SpanChecksum> checksums,
                                MutableByteSpan into, ReadBytes bytes = ReadBytes::kAll);
-  /// True if something is there of that version of the object.
+  /// Returns true if something is there of that version of the object.
   bool Has(const CacheIdentity& identity);
   /// A read through the cache has found these ranges: notes when they are read next.
   void Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan);
 
-  /// True if Keep would do anything.
+  /// Returns true if Keep would do anything.
   bool keeps() const { return writes_.load(std::memory_order_relaxed); }
 
   /// Copies the bytes and writes them later: those of each span of the plan for itself, or all as one. Drops them if
@@ -93,24 +94,24 @@ class RangeCache {
   /// Waits until what was given to Keep before is written.
   void Flush();
 
-  /// Reserved of the process's budget; 0 on a disk.
+  /// Returns the bytes that are reserved of the process's budget; 0 on a disk.
   uint64_t memory_bytes() const { return parts_.reserved.bytes(); }
-  /// Bytes of the disk that all users of the folder take at most, as far as is known; or of memory.
+  /// Returns the bytes of the disk that all users of the folder take at most, as far as is known; or of memory.
   absl::StatusOr<uint64_t> disk_bytes() { return parts_.usage.bytes(); }
   KeepCounts counts() const;
   /// All users of the folder may take so much of the disk, by the size and by the space that others leave; 0 if the
   /// system does not tell. In memory, the size.
   virtual uint64_t capacity_bytes() { return parts_.size_bytes; }
 
-  /// Threads that callers may let wait for the disk: a store's callbacks must not.
+  /// Callers may let these threads wait for the disk: a store's callbacks must not wait for it.
   ThreadPool& readers() { return *readers_; }
-  /// Those who share what is read with this user of the cache: the tenant that the options name, or the principal of
-  /// the store. One tenant does not get the ranges of another.
+  /// Returns those who share what is read with this user of the cache: the tenant that the options name, or the
+  /// principal of the store. One tenant does not get the ranges of another.
   std::string TenantOf(const std::string& principal) const;
   FetchClaims& claims() { return *parts_.claims; }
 
  protected:
-  /// May wait to be written.
+  /// So many bytes may wait to be written.
   static constexpr uint64_t kMaxQueuedBytes = 64 << 20;
 
   /// A cache is made of these.
@@ -129,13 +130,13 @@ class RangeCache {
     int slab_bits = 0;        // small objects lie in 2^slab_bits slabs
   };
   explicit RangeCache(Parts parts);
-  /// How many slabs there should be in a cache of that size.
+  /// Returns how many slabs there should be in a cache of that size, as a power of two.
   static int SlabBitsFor(uint64_t capacity_bytes);
   static constexpr int kMostSlabBits = 7;  // all are open, of the files that a process may have open
   /// Ends the threads, which call the functions below: for destructors of derived classes.
   void Stop();
 
-  /// A part of what was given to Keep.
+  /// Holds a part of what was given to Keep.
   struct Kept {
     const CacheIdentity& identity;
     const std::string& name;
@@ -151,7 +152,7 @@ class RangeCache {
   virtual OpenedFile OpenOrMakeFile(const Kept& kept, const CacheFile::First* first, bool* made) = 0;
   /// Calls its argument for the names of all files, in no order: of those that are open.
   virtual void ForEachName(CacheFileVisitor each);
-  /// Bytes that must go before `bytes` more may come, whatever the size.
+  /// Returns the bytes that must go before `bytes` more may come, whatever the size.
   virtual uint64_t Lacking(uint64_t /*bytes*/) { return 0; }
 
   uint64_t limit() const { return parts_.size_bytes == 0 ? UINT64_MAX : parts_.size_bytes; }

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "cache/range_cache.h"
 
-// Whole small objects of a cache: where they lie, and how they get there.
+// These functions of RangeCache find the places of whole small objects, and put the objects there.
 
 namespace millrace {
 
@@ -25,7 +25,7 @@ int RangeCache::SlabBitsFor(uint64_t capacity_bytes) {
   return std::clamp(static_cast<int>(std::bit_width(capacity_bytes / kBytesOfSlab)) - 1, 0, kMostSlabBits);
 }
 
-// Null if there is none; `small` tells where the object lies, or would.
+// Returns the slab of an object, or null if there is none; `small` tells where the object lies, or would.
 std::shared_ptr<CacheFile> RangeCache::SlabOf(const CacheIdentity& identity, std::optional<SmallObject>* small) {
   *small = SmallObject::Of(identity, parts_.slab_bits);
   return *small ? Find((*small)->slab, (*small)->slab_name) : nullptr;
@@ -56,7 +56,7 @@ std::optional<uint64_t> RangeCache::ReadSmall(const CacheIdentity& identity, Byt
   return std::nullopt;
 }
 
-// False if it is not in a slab.
+// Returns false if the object is not in a slab.
 bool RangeCache::TouchSmall(const CacheIdentity& identity, const PlannedRead* plan, ByteRange range) {
   std::optional<SmallObject> small;
   const std::shared_ptr<CacheFile> slab = SlabOf(identity, &small);
@@ -76,7 +76,8 @@ bool RangeCache::TouchSmall(const CacheIdentity& identity, const PlannedRead* pl
   return true;
 }
 
-// Once; `lacking`: so many bytes of the disk must be free before, if it is not 0. Unavailable if there is no slab.
+// Tries once to add the object. `lacking`: so many bytes of the disk must be free before, if it is not 0. Unavailable
+// if there is no slab.
 absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, uint64_t* lacking) {
   std::shared_ptr<CacheFile> slab = Find(small.slab, small.slab_name);
   if (slab == nullptr && IsBad(small.slab_name)) return absl::UnavailableError("a slab that is not used");
@@ -103,7 +104,7 @@ absl::Status RangeCache::AddSmall(const Kept& kept, const SmallObject& small, ui
   return added;
 }
 
-// False: its slab cannot take it, and it goes to a file of its own.
+// Returns false if its slab cannot take it: then it goes to a file of its own.
 bool RangeCache::WriteSmall(const Kept& kept, const SmallObject& small) {
   const uint64_t length = kept.bytes.size();
   RoomMaker::Incoming incoming{small.slab_name, small.tag, kept.hints};

@@ -11,11 +11,11 @@
 
 namespace millrace {
 
-/// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. A file
+/// Is exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. A file
 /// in memory (-1) has no other process to lock out.
 class RecordsLock {
  public:
-  /// DeadlineExceeded after `patience`; it is zero then, so that nobody waits for this file again.
+  /// Returns DeadlineExceeded after `patience`; it is zero then, so that nobody waits for this file again.
   static absl::StatusOr<RecordsLock> Take(int fd, const std::string& path, std::chrono::milliseconds& patience) {
     if (fd < 0) return RecordsLock(-1);
     struct flock lock {};

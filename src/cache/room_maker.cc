@@ -160,7 +160,7 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished, Pool& pool) {
   }
 }
 
-// Files one like the other; slabs by the number of their ranges, which are those of many objects.
+// Draws from files one like the other, and from slabs by the number of their ranges, which are those of many objects.
 void RoomMaker::DrawAny() {
   uint64_t all = names_.size();
   const auto weight = [](const Slab& slab) { return slab.spans / kDrawsOfFile + 1; };
@@ -214,7 +214,7 @@ void RoomMaker::DropClosed(const Pool* own) {
   });
 }
 
-// Candidates of the slab that something is to come to; null if it goes to a file of its own.
+// Returns the candidates of the slab that something is to come to; null if it goes to a file of its own.
 RoomMaker::Pool* RoomMaker::PoolOf(const Incoming& incoming) {
   if (incoming.place_bytes == 0) return nullptr;
   // They keep files open.
@@ -246,7 +246,7 @@ void RoomMaker::Remember(const std::string& name, uint64_t offset, const UseHint
   if (turned_away_.insert(key).second) turned_away_order_.push_back(key);
 }
 
-// Without a plan: whether it may take the place of others. Sets `proven`.
+// Returns whether a range without a plan may take the place of others. Sets `proven`.
 bool RoomMaker::Admits(Incoming& incoming, uint64_t cached_bytes) {
   if (incoming.forced || incoming.hints.job != UseHints::kUnplanned) return true;
   const double mean = drawn_ > 0 ? drawn_bytes_ / static_cast<double>(drawn_) : 1 << 20;
@@ -310,7 +310,7 @@ size_t RoomMaker::LeastWaste(const std::vector<const Candidate*>& all, size_t ch
   return chosen;
 }
 
-// The bytes that are free by that; nullopt if nothing more is to be removed.
+// Removes or spares the candidate. Returns the bytes that are free by that; nullopt if nothing more is to be removed.
 std::optional<uint64_t> RoomMaker::EvictChosen(Candidate chosen, EvictionPolicy::Choice::What what,
                                                const Incoming& incoming, Pool& pool) {
   // Its hints may have changed since it was drawn.

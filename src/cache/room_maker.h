@@ -18,8 +18,8 @@
 
 namespace millrace {
 
-/// Called with the name of a file of the cache, "3f/...", and how many records a slab has, those that are free too; 0
-/// if it is none.
+/// Takes the name of a file of the cache, "3f/...", and how many records a slab has, those that are free too; 0 if the
+/// file is no slab.
 using CacheFileVisitor = absl::FunctionRef<void(const std::string& name, uint64_t slab_records)>;
 
 /// Makes room in a cache: draws ranges at random from the files of all its users, keeps the best ones to
@@ -30,11 +30,11 @@ class RoomMaker {
   struct Hooks {
     /// Calls its argument for the names of all files, in no order.
     std::function<void(CacheFileVisitor)> list;
-    /// A file by its name; null if it cannot be opened.
+    /// Returns a file by its name; null if it cannot be opened.
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> open;
-    /// The same, if it is open; else null.
+    /// Returns the same, if it is open; else null.
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> opened;
-    /// True if this process reads objects of that store.
+    /// Returns true if this process reads objects of that store.
     std::function<bool(const std::string& store)> knows;
     /// The file was unlinked.
     std::function<void(const std::string& name, const std::shared_ptr<CacheFile>& file)> forget;
@@ -45,7 +45,7 @@ class RoomMaker {
   };
   explicit RoomMaker(Hooks hooks);
 
-  /// A range that somebody wants to write.
+  /// Describes a range that somebody wants to write.
   struct Incoming {
     std::string name;     // of its file
     uint64_t offset = 0;  // or its tag in a slab
@@ -113,12 +113,12 @@ class RoomMaker {
   int rejected_ = 0;  // in a row, since candidates were drawn
   double drawn_bytes_ = 0;
   uint64_t drawn_ = 0;
-  // Ranges that had no room lately, without a plan.
+  // Holds the ranges without a plan that had no room lately, or were removed.
   std::deque<uint64_t> turned_away_order_;
   absl::flat_hash_set<uint64_t> turned_away_;
 };
 
-/// Removes a file of the cache, if nobody has it open; the bytes of the disk that it took, or nullopt.
+/// Removes a file of the cache, if nobody has it open; returns the bytes of the disk that it took, or nullopt.
 std::optional<uint64_t> UnlinkUnused(const std::string& path);
 
 /// Calls `each` for all files of the cache in the folder, in no order.

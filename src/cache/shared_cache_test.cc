@@ -25,7 +25,7 @@
 #include "store/testing/scripted_store.h"
 #include "store/testing/temp_folder.h"
 
-/// Several users of one folder: processes, jobs, readers of the same range.
+/// These tests have several users of one folder: processes, jobs, readers of the same range.
 
 namespace millrace {
 namespace {
@@ -170,7 +170,7 @@ class SharedCacheTest : public ::testing::Test {
   std::string etag_;
 };
 
-// Readers of one range, in one process and by two caches as in two, while the store is slow to answer.
+// Several readers ask for one range, in one process and by two caches as in two, while the store is slow to answer.
 TEST_F(SharedCacheTest, WhatSeveralReadAtOnceIsFetchedOnce) {
   std::promise<void> asked;
   std::promise<void> go;

@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 
-/// Files of a cache's folder by which its users know of each other: they lock them, and write small numbers there.
-/// Users may remove the folder at any time.
+/// Users of a cache's folder know of each other by these files: they lock them, and write small numbers there. Users
+/// may remove the folder at any time.
 ///
 /// A user who may read a file may lock it, and a user who may write to it may choose the bytes that are read. So the
 /// folder and its files are one user's alone (0700, 0600). If the environment variable MILLRACE_CACHE_GROUP names a
@@ -19,7 +19,7 @@
 
 namespace millrace {
 
-/// How long a process waits for a lock of another one, which holds it for moments.
+/// A process waits so long for a lock of another one, which holds it for moments.
 inline constexpr std::chrono::milliseconds kLockPatience{10'000};
 
 /// Makes the folder of a cache if it does not exist, and those above it. PermissionDenied if it is of another user,
@@ -32,8 +32,8 @@ absl::StatusOr<mode_t> MakeFolderInCache(const std::string& folder);
 /// Opens the file, which is made if it does not exist, and its folder too. PermissionDenied if it is another user's.
 absl::StatusOr<UniqueFd> OpenShared(const std::string& path);
 
-/// PermissionDenied unless the open file belongs to this user, or, in a folder of a group, to the group. One of this
-/// user gets the mode that it should have.
+/// Returns PermissionDenied unless the open file belongs to this user, or, in a folder of a group, to the group. One of
+/// this user gets the mode that it should have.
 absl::Status CheckShared(int fd, const std::string& path);
 
 inline bool NeverGetsOn() {
@@ -46,11 +46,11 @@ inline bool NeverGetsOn() {
 absl::Status LockInTime(const std::string& path, std::chrono::milliseconds patience, absl::FunctionRef<int()> lock,
                         absl::FunctionRef<bool()> gets_on = NeverGetsOn);
 
-/// True if the open file is the one at the path.
+/// Returns true if the open file is the one at the path.
 bool IsAt(int fd, const std::string& path);
 
-/// True if it was removed, so that other users may have made another one at the path. A file whose file system was
-/// unmounted was not: nothing is made in the folder that is there then.
+/// Returns true if it was removed, so that other users may have made another one at the path. A file whose file system
+/// was unmounted was not: nothing is made in the folder that is there then.
 bool IsGone(int fd, const std::string& path);
 
 /// Opens it again if it is gone. Returns whether `fd` is another file now; if that fails, it stays as it is.

@@ -18,7 +18,7 @@
 #include "cache/room_maker.h"
 #include "cache/testing/slab_fixture.h"
 
-/// Slabs that cannot take an object: then it lies in a file of its own, and the cache takes others.
+/// These tests have slabs that cannot take an object: then it lies in a file of its own, and the cache takes others.
 
 namespace millrace {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -17,12 +16,13 @@
 
 #include "base/crypto.h"
 #include "base/rng.h"
+#include "base/testing/test_all.h"
 #include "cache/cache_tools.h"
 #include "cache/disk_cache.h"
 #include "cache/memory_cache.h"
 #include "cache/testing/slab_fixture.h"
 
-/// Whole small objects, which lie in slabs.
+/// These tests keep whole small objects, which lie in slabs.
 
 namespace millrace {
 namespace {
@@ -360,7 +360,6 @@ TEST_F(SlabTest, InMemoryToo) {
 TEST_F(SlabTest, KillsLeaveNoWrongByte) {
   constexpr uint64_t kBound = 1 << 20;
   constexpr uint64_t kObjects = 60;
-  const bool all = std::getenv("MILLRACE_TEST_ALL") != nullptr;
   const auto reader = Open(kBound);
   uint64_t found = 0;
   const auto check = [&] {
@@ -371,7 +370,7 @@ TEST_F(SlabTest, KillsLeaveNoWrongByte) {
       found += got.empty() ? 0 : 1;
     }
   };
-  for (uint64_t round = 0; round < (all ? 500 : 20); ++round) {
+  for (uint64_t round = 0; round < (testing::TestAll() ? 500 : 20); ++round) {
     std::vector<pid_t> writers;
     for (uint64_t writer = 0; writer < 2; ++writer) {
       const pid_t pid = fork();

@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// Read and checked at a time: the bytes are still near to the CPU when their checksum is made.
+// So much is read and checked at a time: the bytes are still near to the CPU when their checksum is made.
 constexpr uint64_t kAtOnce = uint64_t{128} << 10;
 
 /// Reads one file, and continues a checksum over what it reads.
@@ -24,7 +24,7 @@ class SpanReader {
  public:
   SpanReader(int fd, uint64_t data_at, const std::string& path) : fd_(fd), data_at_(data_at), path_(path) {}
 
-  // Bytes of the object, into their place.
+  // Reads bytes of the object into their place.
   absl::Status Place(uint64_t offset, MutableByteSpan into, uint32_t* crc) const {
     while (!into.empty()) {
       const MutableByteSpan part = into.first(std::min<uint64_t>(into.size(), kAtOnce));
@@ -36,7 +36,7 @@ class SpanReader {
     return absl::OkStatus();
   }
 
-  // Bytes of the object that nobody asked for.
+  // Reads bytes of the object that nobody asked for.
   absl::Status PassOver(ByteRange range, uint32_t* crc) {
     if (range.length > 0 && aside_.size() == 0) aside_ = Buffer(kAtOnce);
     while (range.length > 0) {
@@ -94,7 +94,7 @@ absl::Status ReadSpans(int fd, uint64_t data_at, const std::string& path, ByteRa
     return ReadAt(fd, data_at + from, place_of(from, until), path);
   };
   absl::Status first;
-  // False if reading does not continue: it does after damage, so that all of it is found.
+  // Returns false if reading does not continue: it does after damage, so that all of it is found.
   const auto note = [&](absl::Status status, ByteRange part) {
     if (status.ok()) return true;
     const bool lost = absl::IsDataLoss(status);

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "cache/cache_format.h"
 
-/// Reading the files of the cache (cache_file.h), and writing to them.
+/// These functions read the files of the cache (cache_file.h), and write to them.
 
 namespace millrace {
 

@@ -14,7 +14,7 @@
 #include "cache/disk_cache.h"
 #include "store/testing/temp_folder.h"
 
-/// The fixture of tests of a cache on a disk.
+/// This file has the fixture of tests of a cache on a disk.
 
 namespace millrace {
 

@@ -16,13 +16,13 @@
 #include "cache/disk_cache.h"
 #include "store/testing/temp_folder.h"
 
-/// The fixture of tests of slabs.
+/// This file has the fixture of tests of slabs.
 
 namespace millrace {
 
 class SlabTest : public ::testing::Test {
  protected:
-  // The bytes of object `number`; its length is drawn, too, unless it is given.
+  // Returns the bytes of object `number`; its length is drawn, too, unless it is given.
   static std::string ObjectOf(uint64_t number, uint64_t length = 0) {
     Rng rng(number);
     std::string text(length > 0 ? length : 1 + rng.Below(60'000), '\0');
@@ -46,7 +46,7 @@ class SlabTest : public ::testing::Test {
     std::string into(range.length, '?');
     return cache.Read(identity, range, {}, AsWritableBytes(into)) ? into : "";
   }
-  // With what the file system notes of the holes: it does so when it writes the blocks.
+  // Counts what the file system notes of the holes, too: it does so when it writes the blocks.
   uint64_t DiskBytes() const {
     uint64_t bytes = 0;
     for (const std::string& path : Files()) {
