@@ -370,7 +370,7 @@ TEST_F(SlabTest, KillsLeaveNoWrongByte) {
       found += got.empty() ? 0 : 1;
     }
   };
-  for (uint64_t round = 0; round < (testing::TestAll() ? 500 : 20); ++round) {
+  for (uint64_t round = 0; round < (TestAll() ? 500 : 20); ++round) {
     std::vector<pid_t> writers;
     for (uint64_t writer = 0; writer < 2; ++writer) {
       const pid_t pid = fork();

@@ -54,7 +54,7 @@ TEST_P(PlanSlow, IsABijectionAroundPowersOfTwo) {
 
 TEST_P(PlanSlow, IsABijectionForRandomSizesTo10To6) {
   Rng rng(1);
-  const int sizes = testing::TestAll() ? 1000 : 150;
+  const int sizes = TestAll() ? 1000 : 150;
   for (int i = 0; i < sizes; ++i) ExpectBijection(1 + rng.Below(1'000'000), rng.Next());
 }
 

@@ -149,7 +149,7 @@ void RunThreads(int threads, const std::function<void(uint64_t thread)>& work) {
 
 TEST(S3Storm, NoWrongByteInManyReads) {
   constexpr int kThreads = 64;
-  const uint64_t kReads = testing::TestAll() ? 100'000 : 25'000;
+  const uint64_t kReads = TestAll() ? 100'000 : 25'000;
   const std::vector<std::string> faults = {
       "GET bkt/o* flip=0 p=0.01",      "GET bkt/o* flip=1000 p=0.02",    "GET bkt/o* flip=4095 p=0.01",
       "GET bkt/o* cut=2000 p=0.02",    "GET bkt/o* reset=1 p=0.01",      "GET bkt/o* reset=head p=0.01",

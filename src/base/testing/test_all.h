@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-namespace millrace::testing {
+namespace millrace {
 
 /// Returns whether this is a run of `make test-all`. Tests repeat less often in others:
 ///
@@ -12,4 +12,4 @@ inline bool TestAll() {
   return all != nullptr && *all != '\0';
 }
 
-}  // namespace millrace::testing
+}  // namespace millrace
