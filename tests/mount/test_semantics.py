@@ -962,6 +962,10 @@ def test_links_give_way(place: Place) -> None:
     assert not (folder / "folder").is_symlink() and (folder / "folder").is_dir()
     os.remove(folder / "file")
     assert os.readlink(folder / "file") == "text"
+    place.put("file")
+    os.symlink("new", folder / "link")
+    os.rename(folder / "link", folder / "file")  # which replaces both
+    assert os.readlink(folder / "file") == "new" and "file" not in place.objects()
     with open(folder / "new", "wb") as file:
         place.put("new.rclonelink")  # by another machine
         files = [entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
@@ -1012,7 +1016,8 @@ def test_links_that_stay(place: Place) -> None:
 
 
 @says(
-    "Where there are links, no file whose name ends with `.rclonelink` is made or changed: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`."
+    "Where there are links, no file whose name ends with `.rclonelink` is made or changed: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`.",
+    "If there is a file `NAME.rclonelink`, it stays: to make a link `NAME`, or to rename one to it, is refused with `EEXIST`.",
 )
 @pytest.mark.parametrize("mount", ["write", "stream"])
 def test_names_of_links(place: Place, mount: str) -> None:
@@ -1028,6 +1033,16 @@ def test_names_of_links(place: Place, mount: str) -> None:
     for name in ("empty", "long"):
         refused(lambda name=name: (folder / f"{name}.rclonelink").write_bytes(b"x"), errno.EINVAL)
         refused(lambda name=name: os.symlink("x", folder / name), errno.EEXIST)
+        refused(lambda name=name: os.rename(folder / ("n" * 244), folder / name), errno.EEXIST)
+        place.put(name)  # a file of the name that the link would get
+        refused(lambda name=name: os.rename(folder / ("n" * 244), folder / name), errno.EEXIST)
+        os.remove(folder / name)
+    assert {name: len(data) for name, data in place.objects().items()} == {
+        "there": 4,
+        "n" * 244 + ".rclonelink": 1,
+        "empty.rclonelink": 0,
+        "long.rclonelink": 4096,
+    }
     if mount == "write":
         refused(lambda: os.truncate(folder / "long.rclonelink", 10), errno.EINVAL)
         refused(lambda: os.truncate(folder / "empty.rclonelink", 10), errno.EINVAL)
