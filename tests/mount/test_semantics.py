@@ -574,7 +574,7 @@ def test_bytes_of_a_killed_writer(
 
 
 @says(
-    "If more than half of `--staging-size` is used, or it has no room for all of a file, the bytes of a file whose writer was killed do not stay."
+    "If more than half of `--staging-size` is used, or it has no room for all of a file, the bytes of a file whose writer was killed do not stay. Files that earlier mounts have left in the staging folder count as used for this."
 )
 def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
     log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
@@ -587,14 +587,16 @@ def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Pat
                 writer.kill()
             wait_until(lambda name=name: not (folder / name).exists(), "the end of the file")
     assert "more than half of --staging-size is used" in log.read_text()
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
-        command = [sys.executable, "-c", WRITES_AND_HANGS, folder / "larger", "5000000"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None and writer.stdout.readline() == "written\n"
-            writer.kill()
-        wait_until(lambda: not (folder / "larger").exists(), "the end of the file")
+    for name, lines in (("larger", "5000000"), ("next", "1000000")):
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env(), log=log):
+            command = [sys.executable, "-c", WRITES_AND_HANGS, folder / name, lines]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+                assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+                writer.kill()
+            wait_until(lambda name=name: not (folder / name).exists(), "the end of the file")
+    assert "more than half of --staging-size is used" in log.read_text()
     listed = left_files(sandbox)
-    assert [name for name in ("a", "b", "c", "larger") if f"{place.prefix}/{name}  " in listed] == ["a"]
+    assert [name for name in ("a", "b", "c", "larger", "next") if f"{place.prefix}/{name}  " in listed] == ["a"]
 
 
 @says(
