@@ -954,6 +954,21 @@ def test_links_in_a_folder(place: Place) -> None:
     assert place.objects() == {"there": b"text"}
 
 
+@says("With `--writable --no-links`, programs see such objects as files, and make no symbolic links: `EPERM`.")
+@pytest.mark.parametrize("staging", [(), ("--no-staging",)], ids=["staging", "stream"])
+def test_a_mount_without_links(place: Place, sandbox: Sandbox, tmp_path: Path, staging: tuple[str, ...]) -> None:
+    place.put("link.rclonelink", b"there")
+    options = ("--writable", "--no-links", *staging)
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+        folder = tmp_path / "mnt" / place.prefix
+        assert (folder / "link.rclonelink").read_bytes() == b"there"
+        refused(lambda: os.symlink("there", folder / "new"), errno.EPERM)
+        (folder / "other.rclonelink").write_bytes(b"other")
+        os.rename(folder / "other.rclonelink", folder / "link.rclonelink")
+        assert sorted(os.listdir(folder)) == ["link.rclonelink", "there"]
+    assert place.objects() == {"there": b"text", "link.rclonelink": b"other"}
+
+
 @says("If a file or folder has the name of a link, it is seen and the link is not, until it is removed.")
 def test_links_give_way(place: Place) -> None:
     for name in ("file.rclonelink", "folder.rclonelink", "file", "folder/a"):
