@@ -52,6 +52,7 @@ struct MountFlags {
   bool writable = false;
   bool no_overwrite = false;
   bool links = false;
+  bool no_links = false;
   bool no_staging = false;
   std::string staging;
   std::string staging_size;
@@ -110,6 +111,8 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
     flags.no_overwrite = true;
   } else if (word == "links") {
     flags.links = true;
+  } else if (word == "no-links") {
+    flags.no_links = true;
   } else if (word == "no-staging") {
     flags.no_staging = true;
   } else if (word == "ro") {
@@ -138,6 +141,12 @@ absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
   return UsageError(
       "there is no place for files that are being written (neither HOME nor MILLRACE_CACHE is set); name a folder with "
       "--staging, or say --no-staging");
+}
+
+absl::StatusOr<bool> TakeLinks(const MountFlags& flags) {
+  if (flags.no_links && flags.links) return UsageError("--no-links contradicts --links");
+  if (flags.no_links && !flags.writable) return UsageError("--no-links makes sense only beside --writable");
+  return flags.links || (flags.writable && !flags.no_links);
 }
 
 absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
@@ -184,7 +193,7 @@ absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
   }
   options.writable = flags.writable;
   options.no_overwrite = flags.no_overwrite;
-  options.links = flags.links || flags.writable;
+  ASSIGN_OR_RETURN(options.links, TakeLinks(flags));
   RETURN_IF_ERROR(TakeStaging(flags, options));
   ASSIGN_OR_RETURN(options.timeout, TakeDuration("--timeout", flags.timeout));
   if (flags.metadata_ttl == "minimal") {
@@ -357,6 +366,8 @@ void AddMount(Command app) {
   mount.AddFlag("--no-overwrite", &flags->no_overwrite, "But refuse to change or replace the contents of objects");
   mount.AddFlag("--links", &flags->links,
                 "Show objects NAME.rclonelink as symbolic links, as --writable does, also if this mount is read-only");
+  mount.AddFlag("--no-links", &flags->no_links,
+                "Show them as files, also with --writable, and let programs make no symbolic links");
   mount
       .Add("--staging", &flags->staging,
            "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "

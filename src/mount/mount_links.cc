@@ -54,6 +54,7 @@ absl::StatusOr<ObjectInfo> Mount::Server::PutLink(const std::string& key, std::s
 
 absl::Status Mount::Server::MakeLink(Request request, const char* target, uint64_t parent, const char* name) {
   RETURN_IF_ERROR(CheckWritable());
+  if (!options_.links) return RefusedWith(EPERM, "this mount has no symbolic links");
   const Patience patience = PatienceOf(request);
   ASSIGN_OR_RETURN(const std::string key, NewKeyOf(parent, name));
   ASSIGN_OR_RETURN(const std::string link, LinkKeyOf(key, name));

@@ -196,6 +196,16 @@ absl::Status Mount::Server::CheckReplaced(const Node& from, const Node& to, bool
   return absl::OkStatus();
 }
 
+// Returns true if no object has this key, which a link is to get. A link that has it is hidden by a file, and replaced
+// with it. A file that has it is another name's, and stays.
+absl::StatusOr<bool> Mount::Server::IsFreeForLink(const std::string& key, const Patience& patience) const {
+  const absl::StatusOr<Node> object = tree_.Look(key, patience);
+  if (absl::IsNotFound(object.status())) return true;
+  RETURN_IF_ERROR(object.status());
+  if (tree_.IsLink(*object)) return false;
+  return absl::AlreadyExistsError(store_.Uri(key) + ": is a file, whose name the link would need");
+}
+
 absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char* name, uint64_t new_parent,
                                    const char* new_name, unsigned flags) {
   RETURN_IF_ERROR(CheckWritable());
@@ -222,11 +232,16 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
     return there.status();
   }
   std::string target = node.is_folder() ? to + "/" : to;
+  bool only_if_absent = no_replace;
   if (tree_.IsLink(node)) {
     ASSIGN_OR_RETURN(target, LinkKeyOf(to, new_name));
+    if (!there.ok() || there->key != target) {
+      ASSIGN_OR_RETURN(const bool is_free, IsFreeForLink(target, patience));
+      only_if_absent = only_if_absent || is_free;
+    }
   }
   RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, target, patience)
-                                   : RenameFile(node.key, target, no_replace, patience));
+                                   : RenameFile(node.key, target, only_if_absent, patience));
   // A link and a file of one name are two objects.
   if (there.ok() && !there->is_folder() && there->key != target) RETURN_IF_ERROR(RemoveObject(*there, patience));
   NoteChangeBeside(from);

@@ -202,6 +202,7 @@ class Mount::Server {
                       unsigned flags);
   absl::Status RenameFolder(const std::string& from, const std::string& to, const Patience& patience);
   absl::Status CheckReplaced(const Node& from, const Node& to, bool no_replace, const Patience& patience);
+  absl::StatusOr<bool> IsFreeForLink(const std::string& key, const Patience& patience) const;
   absl::Status CheckTarget(const std::string& to, bool no_replace, const Patience& patience);
   absl::Status DeleteSource(const Node& copied, const Patience& patience);
   absl::StatusOr<ObjectInfo> CopyFile(const Node& from, const std::string& to, bool only_if_absent,

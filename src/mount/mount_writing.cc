@@ -329,7 +329,7 @@ void Mount::Server::GiveUp(const std::shared_ptr<WrittenFile>& file) {
 void Mount::Server::GiveUpKilled(const std::shared_ptr<WrittenFile>& file) {
   const std::string killed =
       store_.Uri(file->key()) + ": its writer was killed before it closed it, so it is no object, and may not be whole";
-  if (staging_->used_bytes() <= staging_->most_bytes() / 2) {
+  if (staging_->HasRoomForKilled()) {
     file->Park(killed, /*synced=*/false);  // the process ends when this returns
   } else if (file->changed()) {
     Log(LogLevel::kWarning, "mount",

@@ -18,7 +18,8 @@ inline constexpr size_t kMaxFileName = 255;
 bool IsFileName(std::string_view name);
 
 /// Returns the key of the object that is the symbolic link of that key. rclone has links under such names, too
-/// (--links). A listing tells them from files, without a request for each.
+/// (--links). A listing tells them from files by name and size, without a request for each. An object of 0 or more than
+/// 4,095 bytes is a file, though, with the whole key as its name. While it is there, no link can have the key.
 std::string LinkKey(const std::string& key);
 /// Returns true if the key or name is one of those. A link also has the right size.
 bool IsLinkKey(std::string_view key);
@@ -32,7 +33,8 @@ class RemoteTree {
   /// folder for a class of images, and found by name, so that Millrace can tell that data are not complete.
   enum class OwnFiles { kShown, kHidden };
 
-  /// Objects with a LinkKey are files of that name, or symbolic links with the name before the suffix.
+  /// Objects with a LinkKey are files of that name, or, if they have the right size, symbolic links with the name
+  /// before the suffix.
   enum class Links { kAreFiles, kAreLinks };
 
   RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown,

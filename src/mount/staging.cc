@@ -68,14 +68,32 @@ std::vector<fs::path> FilesWith(const fs::path& folder, std::string_view suffix)
   return files;
 }
 
-// Removes the folders of mounts that have ended and left nothing.
-void RemoveEmpty(const OwnFolder& base) {
+// Returns how much of the disk the files of a mount's folder take. Those that it has written in part have holes.
+uint64_t BytesIn(const OwnFolder& base, const fs::path& folder) {
+  constexpr uint64_t kBlock = 512;  // of st_blocks
+  uint64_t bytes = 0;
+  for (const fs::path& file : FilesWith(folder, kBytesSuffix)) {
+    struct stat info {};
+    if (lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != base.owner) continue;
+    bytes += std::min(static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(info.st_blocks) * kBlock);
+  }
+  return bytes;
+}
+
+// Removes the folders of mounts that have ended and left nothing. Returns the bytes of what the others have left.
+uint64_t RemoveEmpty(const OwnFolder& base) {
+  uint64_t left = 0;
   for (const fs::path& folder : FoldersIn(base)) {
     const UniqueFd lock = LockOwner(base, folder);
-    if (!lock || !FilesWith(folder, kNoteSuffix).empty()) continue;
+    if (!lock) continue;
+    if (!FilesWith(folder, kNoteSuffix).empty()) {
+      left += BytesIn(base, folder);
+      continue;
+    }
     std::error_code ignored;
     fs::remove_all(folder, ignored);
   }
+  return left;
 }
 
 std::string TextOf(const StagedRecord& record) {
@@ -159,7 +177,7 @@ absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::st
   ASSIGN_OR_RETURN(const OwnFolder base, TakeOwnFolder(folder, kStagingName, FolderSharing::kNobody));
   // The lock keeps other mounts from taking the new folder for one that was left.
   ASSIGN_OR_RETURN(const FileLock alone, FileLock::OfFile(base.path + "/lock", {}));
-  RemoveEmpty(base);
+  const uint64_t left_bytes = RemoveEmpty(base);
   OwnFolder own{.path = base.path + "/m-XXXXXX", .owner = base.owner};
   if (mkdtemp(own.path.data()) == nullptr) return ErrnoStatus(errno, base.path, "making a folder in it");
   UniqueFd opened(open(own.path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -171,7 +189,7 @@ absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::st
     ASSIGN_OR_RETURN(most_bytes, HalfOfFree(own.path));
   }
   std::unique_ptr<StagingFolder> made(
-      new StagingFolder(std::move(own), std::move(opened), std::move(lock), most_bytes));
+      new StagingFolder(std::move(own), std::move(opened), std::move(lock), most_bytes, left_bytes));
   try {
     made->later_ = std::make_unique<ThreadPool>(1, "staging");
   } catch (const std::system_error&) {  // no thread: programs that write wait for the disk
@@ -194,6 +212,11 @@ StagingFolder::~StagingFolder() {
   if (!FilesWith(own_.path, kNoteSuffix).empty()) return;
   std::error_code ignored;
   fs::remove_all(own_.path, ignored);
+}
+
+bool StagingFolder::HasRoomForKilled() const {
+  const uint64_t half = most_bytes_ / 2;
+  return left_bytes_ <= half && used_ <= half - left_bytes_;
 }
 
 bool StagingFolder::Take(uint64_t bytes) {

@@ -56,20 +56,31 @@ class StagingFolder {
   const std::string& path() const { return own_.path; }
   uint64_t most_bytes() const { return most_bytes_; }
   uint64_t used_bytes() const { return used_; }
+  /// Returns the bytes that mounts which had ended before this one began have left in the folder around it.
+  uint64_t left_bytes() const { return left_bytes_; }
+  /// Returns false if files of killed writers are no longer kept: together with what other mounts have left, the files
+  /// of this one take more than half of `most_bytes`. The other half is for writers that live, and killed writers of
+  /// any number of mounts do not fill the disk.
+  bool HasRoomForKilled() const;
   absl::StatusOr<std::unique_ptr<StagingFile>> NewFile();
   /// Returns true if WriteLater can be called: the machine has allowed a thread for it.
   bool writes_later() const { return later_ != nullptr; }
 
  private:
   friend class StagingFile;
-  StagingFolder(OwnFolder own, UniqueFd opened, UniqueFd lock, uint64_t most_bytes)
-      : own_(std::move(own)), opened_(std::move(opened)), lock_(std::move(lock)), most_bytes_(most_bytes) {}
+  StagingFolder(OwnFolder own, UniqueFd opened, UniqueFd lock, uint64_t most_bytes, uint64_t left_bytes)
+      : own_(std::move(own)),
+        opened_(std::move(opened)),
+        lock_(std::move(lock)),
+        most_bytes_(most_bytes),
+        left_bytes_(left_bytes) {}
   bool Take(uint64_t bytes);
 
   const OwnFolder own_;
   const UniqueFd opened_;  // it, whatever lies at its path
   const UniqueFd lock_;
   const uint64_t most_bytes_;
+  const uint64_t left_bytes_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> next_{0};
   std::atomic<int> flushing_{0};       // calls of Flush

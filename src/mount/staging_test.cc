@@ -145,6 +145,33 @@ TEST_F(StagingTest, WhatIsKeptIsListedOnceItsMountHasEnded) {
   EXPECT_EQ(Left().size(), 1u);
 }
 
+TEST_F(StagingTest, WhatOtherMountsHaveLeftTakesRoomOfKilledWriters) {
+  const auto leave = [this](uint64_t offset, uint64_t bytes) {
+    const auto staging = Open(100'000);
+    const auto file = *staging->NewFile();
+    EXPECT_TRUE(file->Hold(bytes));
+    EXPECT_TRUE(staging->HasRoomForKilled());
+    EXPECT_TRUE(file->Write(offset, AsBytes(std::string(bytes, 'x'))).ok());
+    EXPECT_TRUE(file->Note({.uri = "s3://b/k"}, false).ok());
+    file->Keep();
+    EXPECT_EQ(Open(100'000)->left_bytes(), 0u) << "of a mount that lives";
+  };
+  leave(0, 30'000);
+  const auto next = Open(100'000);
+  EXPECT_EQ(next->left_bytes(), 30'000u);
+  const auto file = *next->NewFile();
+  EXPECT_TRUE(file->Hold(20'000));
+  EXPECT_TRUE(next->HasRoomForKilled());
+  EXPECT_TRUE(file->Hold(20'001));
+  EXPECT_FALSE(next->HasRoomForKilled());
+  EXPECT_TRUE(file->Hold(100'000)) << "writers that live have the room that they had";
+  EXPECT_FALSE(Open(59'999)->HasRoomForKilled());
+  EXPECT_TRUE(Open(60'000)->HasRoomForKilled());
+  std::filesystem::remove_all(std::filesystem::path(Left()[0].path).parent_path());
+  leave(100 << 20, 10'000);  // holes take no room
+  EXPECT_LT(Open(100'000)->left_bytes(), 1u << 20);
+}
+
 TEST_F(StagingTest, EmptyFoldersOfMountsThatWereKilledGo) {
   const auto living = Open();
   const std::string base = std::filesystem::path(living->path()).parent_path();

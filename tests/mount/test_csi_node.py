@@ -222,6 +222,7 @@ def test_attributes_and_mount_options() -> None:
     assert volume(flags=("uid=1", "metadata-ttl=1h"), writable=True, region="r").options == ("uid=1", "metadata-ttl=1h")
     assert plugin.volume_of("v", ATTRIBUTES | {"csi.storage.k8s.io/pod.name": "p"}, [], False).uri == "s3://b"
     assert volume(flags=("links",), writable=False).options == ("links",)
+    assert volume(flags=("no-links",), writable=True).options == ("no-links",)
     for attributes in ({}, {"uri": ""}, {"uri": "--help"}, ATTRIBUTES | {"bucket": "b"}):
         refused("INVALID_ARGUMENT", plugin.volume_of, "v", attributes, [], True)
     # No flag may name a file of the node.
@@ -237,7 +238,8 @@ def test_attributes_and_mount_options() -> None:
         "allow_other,log=/x",
     ):
         refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, [flag], True)
-    refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, ["no-overwrite"], False)
+    for flag in ("no-overwrite", "no-links"):
+        refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, [flag], False)
 
 
 def test_a_volume_takes_no_more_of_the_node_than_its_operator_allows(tmp_path: Path) -> None:

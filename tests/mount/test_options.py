@@ -31,6 +31,17 @@ def test_options_of_mount(sandbox: Sandbox, store: Server, tmp_path: Path) -> No
         sandbox.run("mount", "s3://b", tmp_path / "mnt", "-o", words, env=store.env()).failed(2, said)
 
 
+def test_no_links(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
+    store.client().put_object(Bucket="b", Key="link.rclonelink", Body=b"z")
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "-o", "writable,no-links", env=store.env()):
+        assert (tmp_path / "mnt" / "link.rclonelink").read_bytes() == b"z"
+    for options, said in (
+        (("--no-links",), "beside --writable"),
+        (("--writable", "--links", "--no-links"), "contradicts --links"),
+    ):
+        sandbox.run("mount", "s3://b", tmp_path / "mnt", *options, env=store.env()).failed(2, said)
+
+
 def test_the_helper_of_fstab(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
     folder = tmp_path / "mnt"
     folder.mkdir()

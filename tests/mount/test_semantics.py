@@ -574,7 +574,7 @@ def test_bytes_of_a_killed_writer(
 
 
 @says(
-    "If more than half of `--staging-size` is used, or it has no room for all of a file, the bytes of a file whose writer was killed do not stay."
+    "If more than half of `--staging-size` is used, or it has no room for all of a file, the bytes of a file whose writer was killed do not stay. Files that earlier mounts have left in the staging folder count as used for this."
 )
 def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
     log, folder = tmp_path / "log", tmp_path / "mnt" / place.prefix
@@ -587,14 +587,16 @@ def test_killed_writers_leave_room(place: Place, sandbox: Sandbox, tmp_path: Pat
                 writer.kill()
             wait_until(lambda name=name: not (folder / name).exists(), "the end of the file")
     assert "more than half of --staging-size is used" in log.read_text()
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
-        command = [sys.executable, "-c", WRITES_AND_HANGS, folder / "larger", "5000000"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None and writer.stdout.readline() == "written\n"
-            writer.kill()
-        wait_until(lambda: not (folder / "larger").exists(), "the end of the file")
+    for name, lines in (("larger", "5000000"), ("next", "1000000")):
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env(), log=log):
+            command = [sys.executable, "-c", WRITES_AND_HANGS, folder / name, lines]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+                assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+                writer.kill()
+            wait_until(lambda name=name: not (folder / name).exists(), "the end of the file")
+    assert "more than half of --staging-size is used" in log.read_text()
     listed = left_files(sandbox)
-    assert [name for name in ("a", "b", "c", "larger") if f"{place.prefix}/{name}  " in listed] == ["a"]
+    assert [name for name in ("a", "b", "c", "larger", "next") if f"{place.prefix}/{name}  " in listed] == ["a"]
 
 
 @says(
@@ -952,6 +954,21 @@ def test_links_in_a_folder(place: Place) -> None:
     assert place.objects() == {"there": b"text"}
 
 
+@says("With `--writable --no-links`, programs see such objects as files, and make no symbolic links: `EPERM`.")
+@pytest.mark.parametrize("staging", [(), ("--no-staging",)], ids=["staging", "stream"])
+def test_a_mount_without_links(place: Place, sandbox: Sandbox, tmp_path: Path, staging: tuple[str, ...]) -> None:
+    place.put("link.rclonelink", b"there")
+    options = ("--writable", "--no-links", *staging)
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+        folder = tmp_path / "mnt" / place.prefix
+        assert (folder / "link.rclonelink").read_bytes() == b"there"
+        refused(lambda: os.symlink("there", folder / "new"), errno.EPERM)
+        (folder / "other.rclonelink").write_bytes(b"other")
+        os.rename(folder / "other.rclonelink", folder / "link.rclonelink")
+        assert sorted(os.listdir(folder)) == ["link.rclonelink", "there"]
+    assert place.objects() == {"there": b"text", "link.rclonelink": b"other"}
+
+
 @says("If a file or folder has the name of a link, it is seen and the link is not, until it is removed.")
 def test_links_give_way(place: Place) -> None:
     for name in ("file.rclonelink", "folder.rclonelink", "file", "folder/a"):
@@ -962,6 +979,10 @@ def test_links_give_way(place: Place) -> None:
     assert not (folder / "folder").is_symlink() and (folder / "folder").is_dir()
     os.remove(folder / "file")
     assert os.readlink(folder / "file") == "text"
+    place.put("file")
+    os.symlink("new", folder / "link")
+    os.rename(folder / "link", folder / "file")  # which replaces both
+    assert os.readlink(folder / "file") == "new" and "file" not in place.objects()
     with open(folder / "new", "wb") as file:
         place.put("new.rclonelink")  # by another machine
         files = [entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
@@ -1012,7 +1033,8 @@ def test_links_that_stay(place: Place) -> None:
 
 
 @says(
-    "Where there are links, no file whose name ends with `.rclonelink` is made or changed: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`."
+    "Where there are links, no file whose name ends with `.rclonelink` is made or changed: `EINVAL`. A link has a name of up to 244 bytes: `ENAMETOOLONG`.",
+    "If there is a file `NAME.rclonelink`, it stays: to make a link `NAME`, or to rename one to it, is refused with `EEXIST`.",
 )
 @pytest.mark.parametrize("mount", ["write", "stream"])
 def test_names_of_links(place: Place, mount: str) -> None:
@@ -1028,6 +1050,16 @@ def test_names_of_links(place: Place, mount: str) -> None:
     for name in ("empty", "long"):
         refused(lambda name=name: (folder / f"{name}.rclonelink").write_bytes(b"x"), errno.EINVAL)
         refused(lambda name=name: os.symlink("x", folder / name), errno.EEXIST)
+        refused(lambda name=name: os.rename(folder / ("n" * 244), folder / name), errno.EEXIST)
+        place.put(name)  # a file of the name that the link would get
+        refused(lambda name=name: os.rename(folder / ("n" * 244), folder / name), errno.EEXIST)
+        os.remove(folder / name)
+    assert {name: len(data) for name, data in place.objects().items()} == {
+        "there": 4,
+        "n" * 244 + ".rclonelink": 1,
+        "empty.rclonelink": 0,
+        "long.rclonelink": 4096,
+    }
     if mount == "write":
         refused(lambda: os.truncate(folder / "long.rclonelink", 10), errno.EINVAL)
         refused(lambda: os.truncate(folder / "empty.rclonelink", 10), errno.EINVAL)

@@ -40,8 +40,8 @@ ATTRIBUTES = {"uri", "region", "endpoint"}
 # Options of `millrace mount` that the author of a volume may give; others name folders and files of the node.
 OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory", "staging-size", "publish-on-fsync"}
 # Options that need a volume which is written.
-WRITING = {"no-overwrite", "no-staging", "staging-size", "publish-on-fsync"}
-FLAGS = {"links", "no-overwrite", "no-staging"}
+WRITING = {"no-links", "no-overwrite", "no-staging", "staging-size", "publish-on-fsync"}
+FLAGS = {"links", "no-links", "no-overwrite", "no-staging"}
 
 
 class Refused(Exception):
