@@ -69,7 +69,7 @@ class TinyDisk {
   bool is_tiny_ = false;
 };
 
-// What is kept: pieces of two objects, which lie in files; or as many whole objects, which lie in a slab.
+// Pieces of two objects lie in files, and whole objects in a slab.
 enum class Kept { kPieces, kWholeObjects };
 
 class FullDiskTest : public ::testing::TestWithParam<Kept> {
