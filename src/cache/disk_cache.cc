@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/log.h"
@@ -32,7 +33,8 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(RangeCacheOptions opt
   struct statvfs disk {};
   const uint64_t room = statvfs(folder.c_str(), &disk) == 0 ? uint64_t{disk.f_blocks} * disk.f_frsize : 0;
   const uint64_t capacity = options.size_bytes == 0 ? room : std::min(room, options.size_bytes);
-  const int wanted_bits = SlabBitsFor(capacity);
+  const size_t most_files = MostFiles();
+  const int wanted_bits = std::min(SlabBitsFor(capacity), static_cast<int>(std::bit_width(most_files / 2)) - 1);
   ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder, options.lock_patience, wanted_bits));
   ASSIGN_OR_RETURN(const int slab_bits, usage.AgreeOnSlabs(wanted_bits, kMostSlabBits));
   const std::string jobs_path = JobTablePath(folder);
@@ -40,7 +42,7 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(RangeCacheOptions opt
   ASSIGN_OR_RETURN(std::unique_ptr<FetchClaims> claims, FetchClaims::Open(folder));
   Parts parts{.name = folder,
               .size_bytes = options.size_bytes,
-              .most_files = MostFiles(),
+              .most_files = most_files,
               .queued_bytes = kMaxQueuedBytes,
               .usage = std::move(usage),
               .claims = std::move(claims),

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/atomic_file.h"
 #include "base/rng.h"
@@ -68,7 +69,10 @@ class TinyDisk {
   bool is_tiny_ = false;
 };
 
-class FullDiskTest : public ::testing::Test {
+// Pieces of two objects lie in files, and whole objects in a slab.
+enum class Kept { kPieces, kWholeObjects };
+
+class FullDiskTest : public ::testing::TestWithParam<Kept> {
  protected:
   FullDiskTest() {
     Rng rng(23);
@@ -79,26 +83,41 @@ class FullDiskTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<DiskCache>> Open() const {
     return DiskCache::Open({.folder = folder_.path(), .size_bytes = 0, .free_share = -100});
   }
-  static CacheIdentity Of(int number) { return {"store", "key" + std::to_string(number), "etag"}; }
-
-  void KeepAll(DiskCache& cache) const {
+  struct Piece {
+    CacheIdentity identity;
+    uint64_t object_bytes = 0;
+    uint64_t offset = 0;
+    std::string bytes;
+  };
+  std::vector<Piece> Pieces() const {
+    std::vector<Piece> all;
     for (int number = 0; number < 2; ++number) {
       for (uint64_t at = 0; at < object_.size(); at += kPieceSize) {
-        cache.Keep(Of(number), object_.size(), at, AsBytes(object_).subspan(at, kPieceSize));
-        cache.Flush();
+        const std::string bytes = object_.substr(at, kPieceSize);
+        if (GetParam() == Kept::kPieces) {
+          all.push_back({{"store", fmt::format("key{}", number), "etag"}, object_.size(), at, bytes});
+        } else {
+          all.push_back({{"store", fmt::format("key{}/{}", number, at), "etag"}, kPieceSize, 0, bytes});
+        }
       }
+    }
+    return all;
+  }
+
+  void KeepAll(DiskCache& cache) const {
+    for (const Piece& piece : Pieces()) {
+      cache.Keep(piece.identity, piece.object_bytes, piece.offset, AsBytes(piece.bytes));
+      cache.Flush();
     }
   }
   // Pieces that are there; -1: one of them is wrong.
   int CountPieces(DiskCache& cache) const {
     int there = 0;
-    for (int number = 0; number < 2; ++number) {
-      for (uint64_t at = 0; at < object_.size(); at += kPieceSize) {
-        std::string into(kPieceSize, '?');
-        if (!cache.Read(Of(number), {at, kPieceSize}, {}, AsWritableBytes(into))) continue;
-        if (into != object_.substr(at, kPieceSize)) return -1;
-        ++there;
-      }
+    for (const Piece& piece : Pieces()) {
+      std::string into(kPieceSize, '?');
+      if (!cache.Read(piece.identity, {piece.offset, kPieceSize}, {}, AsWritableBytes(into))) continue;
+      if (into != piece.bytes) return -1;
+      ++there;
     }
     return there;
   }
@@ -158,7 +177,7 @@ class FullDiskTest : public ::testing::Test {
   std::string object_ = std::string(30'000, '\0');
 };
 
-TEST_F(FullDiskTest, EachWriteFailsOnceAndNothingWrongIsReadOrLeft) {
+TEST_P(FullDiskTest, EachWriteFailsOnceAndNothingWrongIsReadOrLeft) {
   std::map<int, int> found;
   for (uint64_t pages = 1; pages <= 40; ++pages) {
     const pid_t pid = fork();
@@ -173,6 +192,9 @@ TEST_F(FullDiskTest, EachWriteFailsOnceAndNothingWrongIsReadOrLeft) {
   EXPECT_GE(found[kWritingEnded], 8);
   EXPECT_GE(found[kAllFits], 5) << "there were enough pages";
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, FullDiskTest, ::testing::Values(Kept::kPieces, Kept::kWholeObjects),
+                         [](const auto& kept) { return kept.param == Kept::kPieces ? "Pieces" : "WholeObjects"; });
 
 }  // namespace
 }  // namespace millrace

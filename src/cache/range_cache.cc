@@ -23,8 +23,6 @@ namespace {
 
 constexpr int kReaders = 8;
 constexpr size_t kMostOpenSpans = size_t{2} << 20;
-// These take about 64 MB. The slabs that this process reads have no such bound: they are in use all the time.
-constexpr size_t kMostForeignSpans = size_t{512} << 10;
 // So much is removed at a time, so that not each range that is written looks for room.
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
@@ -36,8 +34,9 @@ constexpr size_t kMaxBadFiles = 16;
 
 std::array<OpenFiles::Bound, OpenFiles::kGroups> BoundsFor(size_t most_files) {
   if (most_files == SIZE_MAX) return {};  // what is in memory is nowhere else
+  // The slabs that this process reads have no bound of their spans: they are in use all the time.
   return {OpenFiles::Bound{most_files, kMostOpenSpans}, OpenFiles::Bound{most_files, SIZE_MAX},
-          OpenFiles::Bound{most_files / 4, kMostForeignSpans}};
+          OpenFiles::Bound{most_files / 4, RoomMaker::kMostForeignSpans}};
 }
 
 }  // namespace

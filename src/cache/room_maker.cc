@@ -42,6 +42,12 @@ constexpr uint64_t kMostFittedBytes = 4 * kDiskBlock;
 constexpr size_t kSlabsAtOnce = 16;
 // A slab that is opened has all its records read: a draw has most of its candidates from slabs that are open.
 constexpr int kOpensOfDraw = 4;
+// For each range that asks for room and each that goes, opening slabs may read so many records. An open slab has ranges
+// to remove for hundreds of them.
+constexpr int64_t kRecordsEarned = 64;
+// Opening a slab costs as much as so many records, however few it has.
+constexpr int64_t kRecordsOfOpening = 256;
+constexpr size_t kMostSeen = 16;
 constexpr size_t kMostPools = 256;
 // An object that comes to a slab asks for room once for each range that goes.
 constexpr uint64_t kDrawOfSlab = 4;
@@ -88,7 +94,11 @@ std::optional<uint64_t> UnlinkUnused(const std::string& path) {
   return counted;
 }
 
-RoomMaker::RoomMaker(Hooks hooks) : hooks_(std::move(hooks)), rng_(kDrawDomain) {}
+RoomMaker::RoomMaker(Hooks hooks, size_t most_foreign_spans)
+    : hooks_(std::move(hooks)),
+      rng_(kDrawDomain),
+      most_records_(static_cast<int64_t>(most_foreign_spans)),
+      records_left_(most_records_) {}
 
 void RoomMaker::Made(const std::string& name, uint64_t slab_records) {
   const std::lock_guard lock(mutex_);
@@ -99,9 +109,10 @@ void RoomMaker::AddName(const std::string& name, uint64_t slab_records) {
   if (slab_records > 0) {
     const auto there = std::find_if(slabs_.begin(), slabs_.end(), [&](const Slab& slab) { return slab.name == name; });
     if (there == slabs_.end()) {
-      slabs_.push_back({name, slab_records});
+      slabs_.push_back({name, slab_records, slab_records, {}});
     } else {
       there->spans = slab_records;
+      there->records = slab_records;
     }
     return;
   }
@@ -128,7 +139,14 @@ void RoomMaker::LookAtSlabs() {
   }
 }
 
-void RoomMaker::DrawFrom(const std::string& name, bool* vanished, Pool& pool) {
+void RoomMaker::See(const Seen& seen) {
+  policy_.Saw(seen.hints, seen.bytes);
+  drawn_bytes_ += static_cast<double>(seen.bytes);
+  ++drawn_;
+}
+
+// `slab`, if not null, is the one of that name. Unless it `counts`, it says nothing of the shares of jobs.
+void RoomMaker::DrawFrom(const std::string& name, bool* vanished, Pool& pool, Slab* slab, bool counts) {
   const std::shared_ptr<CacheFile> file = hooks_.open(name);
   *vanished = file == nullptr;
   if (file == nullptr) return;
@@ -144,9 +162,13 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished, Pool& pool) {
       }
       return;
     }
-    policy_.Saw(span->hints, span->range.length);
-    drawn_bytes_ += static_cast<double>(span->range.length);
-    ++drawn_;
+    const Seen seen{span->hints, span->range.length};
+    if (counts) See(seen);
+    if (slab != nullptr && slab->seen.size() < kMostSeen) {
+      slab->seen.push_back(seen);
+    } else if (slab != nullptr) {
+      slab->seen[drawn_ % kMostSeen] = seen;
+    }
     if (span->hints.job == UseHints::kPinned && !draws_pinned_) continue;
     const bool there = std::any_of(pool.begin(), pool.end(), [&](const Candidate& other) {
       return other.range == span->range && other.name == name;
@@ -179,9 +201,34 @@ void RoomMaker::DrawAny() {
   at -= names_.size();
   auto slab = slabs_.begin();
   for (; at >= weight(*slab); ++slab) at -= weight(*slab);
-  if (hooks_.opened(slab->name) == nullptr && opens_left_-- <= 0) return;
-  DrawFrom(slab->name, &vanished, pool_);
-  if (vanished) slabs_.erase(slab);
+  const bool is_open = hooks_.opened(slab->name) != nullptr;
+  if (!is_open && (records_left_ <= 0 || opens_left_-- <= 0))
+    return DrawInsteadOf(static_cast<size_t>(slab - slabs_.begin()));
+  DrawFrom(slab->name, &vanished, pool_, &*slab);
+  if (vanished) {
+    slabs_.erase(slab);
+  } else if (!is_open) {
+    const auto read = static_cast<int64_t>(std::max(slab->records, slab->spans)) + kRecordsOfOpening;
+    records_left_ = std::max(records_left_ - read, -most_records_);
+  }
+}
+
+// A slab that stays closed has its part in the shares of jobs, as it was. The candidates come from the next open one.
+void RoomMaker::DrawInsteadOf(size_t closed) {
+  const std::vector<Seen>& seen = slabs_[closed].seen;
+  for (int i = 0; i < kDrawsOfFile && !seen.empty(); ++i) See(seen[rng_.Below(seen.size())]);
+  for (size_t i = 1; i < slabs_.size(); ++i) {
+    const auto next = slabs_.begin() + static_cast<ptrdiff_t>((closed + i) % slabs_.size());
+    if (hooks_.opened(next->name) == nullptr) continue;
+    bool vanished = false;
+    DrawFrom(next->name, &vanished, pool_, &*next, /*counts=*/false);
+    if (vanished) slabs_.erase(next);
+    return;
+  }
+}
+
+void RoomMaker::EarnRecords() {
+  records_left_ = std::min(records_left_ + kRecordsEarned, most_records_);
 }
 
 // `own`, if not null, is of the slab of that name, which has what is alike.
@@ -342,6 +389,7 @@ bool RoomMaker::MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_byt
   const std::lock_guard lock(mutex_);
   policy_.SetJobs(std::move(jobs));
   draws_pinned_ = incoming.forced;
+  EarnRecords();
   Pool* const own = PoolOf(incoming);
   const auto in_pools = [&] { return std::max(pool_.size(), own == nullptr ? 0 : own->size()); };
   const bool again = own == nullptr ? rejected_ % kRejectsOfDraw == 0 : draws_of_slabs_++ % kDrawOfSlab == 0;
@@ -372,6 +420,7 @@ bool RoomMaker::MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_byt
     const std::optional<uint64_t> of_chosen = EvictChosen(std::move(chosen), choice.what, incoming, pool);
     if (!of_chosen) break;
     freed += *of_chosen;
+    if (*of_chosen > 0) EarnRecords();
     if (in_pools() < kPool / 4) Draw(own, incoming.name);
   }
   ++rejected_;

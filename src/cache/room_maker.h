@@ -43,7 +43,10 @@ class RoomMaker {
     /// Another process holds the lock of a file for too long: the cache takes nothing new any more.
     std::function<void(const absl::Status& status)> failed;
   };
-  explicit RoomMaker(Hooks hooks);
+  /// Slabs that are opened only to make room have so many ranges in memory: about 64 MB. If they have more, they are
+  /// opened in turn, as EarnRecords has it.
+  static constexpr size_t kMostForeignSpans = size_t{512} << 10;
+  explicit RoomMaker(Hooks hooks, size_t most_foreign_spans = kMostForeignSpans);
 
   /// Describes a range that somebody wants to write.
   struct Incoming {
@@ -76,9 +79,15 @@ class RoomMaker {
   };
 
   using Pool = std::vector<Candidate>;
+  struct Seen {
+    UseHints hints;
+    uint64_t bytes = 0;
+  };
   struct Slab {
     std::string name;
-    uint64_t spans = 1;  // as far as is known
+    uint64_t spans = 1;      // as far as is known
+    uint64_t records = 1;    // at the last listing, free ones too: opening reads them
+    std::vector<Seen> seen;  // of its ranges, for when it is closed
   };
 
   void AddName(const std::string& name, uint64_t slab_records);
@@ -86,7 +95,10 @@ class RoomMaker {
   void LookAtSlabs();
   void Draw(Pool* own, const std::string& own_slab);
   void DrawAny();
-  void DrawFrom(const std::string& name, bool* vanished, Pool& pool);
+  void DrawInsteadOf(size_t closed);
+  void DrawFrom(const std::string& name, bool* vanished, Pool& pool, Slab* slab = nullptr, bool counts = true);
+  void See(const Seen& seen);
+  void EarnRecords();
   Pool* PoolOf(const Incoming& incoming);
   size_t LeastWaste(const std::vector<const Candidate*>& all, size_t chosen, const Incoming& incoming) const;
   absl::StatusOr<uint64_t> Evict(const Candidate& candidate);
@@ -106,6 +118,8 @@ class RoomMaker {
   std::vector<Slab> slabs_;               // drawn from by the number of their ranges
   size_t slab_looked_at_ = 0;             // the last one
   int opens_left_ = 0;                    // slabs that this draw may open
+  const int64_t most_records_;
+  int64_t records_left_ = 0;  // that opening slabs may read; less than 0: it has read more
   Pool pool_;
   std::map<std::string, Pool> of_slabs_;  // further ones, of each slab that something was to come to
   uint64_t draws_of_slabs_ = 0;

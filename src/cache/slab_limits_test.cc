@@ -8,13 +8,17 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "cache/cache_format.h"
 #include "cache/disk_cache.h"
 #include "cache/memory_cache.h"
+#include "cache/open_files.h"
 #include "cache/room_maker.h"
 #include "cache/testing/slab_fixture.h"
 
@@ -85,6 +89,90 @@ TEST(RoomMaker, LooksIntoFewSlabsAtATime) {
   RoomMaker::Incoming incoming{"ff/0", 0, {UseHints::kPinned, 0}};
   EXPECT_FALSE(maker.MakeRoom(4096, incoming, 1 << 20, {}));
   EXPECT_LE(opened, 4u);
+}
+
+/// Makes room among the files of a folder as a cache does, and counts what it opens.
+class CountedRoom {
+ public:
+  CountedRoom(std::string folder, size_t most_foreign_spans)
+      : folder_(std::move(folder)),
+        files_({OpenFiles::Bound{}, OpenFiles::Bound{}, OpenFiles::Bound{64, most_foreign_spans}}),
+        maker_({.list = [this](CacheFileVisitor each) { ForEachCacheFile(folder_, each); },
+                .open = [this](const std::string& name) { return Open(name); },
+                .opened = [this](const std::string& name) { return files_.Peek(name); },
+                .knows = [](const std::string&) { return false; },
+                .forget = [this](const std::string& name,
+                                 const std::shared_ptr<CacheFile>& file) { files_.Forget(name, file); },
+                .give_back = [](uint64_t) {},
+                .failed = [](const absl::Status& status) { FAIL() << status; }},
+               most_foreign_spans) {}
+  RoomMaker& maker() { return maker_; }
+  std::shared_ptr<CacheFile> Open(const std::string& name, bool is_wanted = false) {
+    if (std::shared_ptr<CacheFile> there = files_.Find(name, is_wanted)) return there;
+    absl::StatusOr<std::unique_ptr<CacheFile>> opened = CacheFile::Open(folder_ + "/" + name);
+    if (!opened.ok()) return nullptr;
+    std::shared_ptr<CacheFile> file = *std::move(opened);
+    spans_read_ += file->spans();
+    slabs_opened_.insert(name);
+    files_.Add(name, file, is_wanted);
+    return file;
+  }
+  uint64_t spans_read() const { return spans_read_; }
+  size_t slabs_opened() const { return slabs_opened_.size(); }
+
+ private:
+  const std::string folder_;
+  OpenFiles files_;
+  uint64_t spans_read_ = 0;
+  std::set<std::string> slabs_opened_;
+  RoomMaker maker_;
+};
+
+// Those of others have four times as many ranges as may be in memory. Room is found in those that are open.
+TEST_F(SlabLimitsTest, SlabsOfOthersAreOpenedInTurn) {
+  constexpr uint64_t kOfEach = 1000;
+  constexpr uint64_t kAsks = 1000;
+  const std::string own = SmallObject::Of(Of(0, "own"), 0)->slab_name;
+  {
+    const auto cache = Open(64 << 20);
+    for (const std::string tenant : {"a", "b", "c", "d", "own"}) {
+      for (uint64_t i = 0; i < (tenant == "own" ? 300 : kOfEach); ++i)
+        cache->Keep(Of(i, tenant), 5000, 0, AsBytes(std::string(5000, 'x')));
+      cache->Flush();
+    }
+  }
+  ASSERT_EQ(Files().size(), 5u);
+  const std::vector<JobClock> unplanned{{UseHints::kUnplanned, 0, UseHints::kNever}};
+  // They belong to nobody, or nearly all that comes is turned away.
+  for (const bool is_free : {false, true}) {
+    SCOPED_TRACE(is_free);
+    CountedRoom room(DiskCache::FolderIn(folder_.path()), kOfEach + 100);
+    ASSERT_NE(room.Open(own, /*is_wanted=*/true), nullptr);
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < kAsks; ++i) {
+      RoomMaker::Incoming incoming{.name = own, .offset = i, .hints = {UseHints::kUnplanned, 0}, .place_bytes = 5000};
+      if (room.maker().MakeRoom(4096, incoming, 20 << 20, is_free ? std::vector<JobClock>() : unplanned)) ++found;
+    }
+    EXPECT_GE(found, is_free ? kAsks : 0);
+    EXPECT_LE(room.spans_read(), 150 * kAsks);
+    EXPECT_EQ(room.slabs_opened(), 5u) << "none is forgotten";
+  }
+}
+
+// Slabs that close each other would be read again and again.
+TEST_F(SlabLimitsTest, APartOfTheFilesThatMayBeOpen) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    const auto cache = Open(uint64_t{4} << 30);
+    for (uint64_t i = 0; i < 300; ++i) Keep(*cache, i, ObjectOf(i, 100));
+    cache->Flush();
+    EXPECT_LE(Files().size(), 32u);
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 // The thread sanitizer knows no threads in children of a process with threads.
