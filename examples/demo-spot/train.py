@@ -33,7 +33,7 @@ def main() -> None:
                 if notice:
                     checkpoints.save(len(done), {"loader": loader.state_dict(), "done": done})
                     print(f"saved {len(done)} with {notice.seconds_left():.0f} s left", file=lines, flush=True)
-                    raise SystemExit(75)  # go on on another instance
+                    raise SystemExit(75)  # continue on another instance
         checkpoints.save(len(done), {"loader": loader.state_dict(), "done": done})
         print(f"end {len(done)}", file=lines, flush=True)
 

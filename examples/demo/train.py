@@ -92,7 +92,7 @@ def main() -> None:
             if step % args.every == 0 or leaves:
                 checkpoint()
             if leaves:
-                raise SystemExit(75)  # go on on another machine
+                raise SystemExit(75)  # continue on another machine
     checkpoint()
 
     report = loader.report()
