@@ -352,7 +352,7 @@ absl::Status RangeCache::WritePart(const Kept& kept, ByteRange part, std::shared
       return taken ? absl::OkStatus() : absl::ResourceExhaustedError("no room in the cache");
     };
     const auto give_back = [&](uint64_t disk_bytes) { GiveBack(disk_bytes); };
-    const absl::Status status = written ? absl::OkStatus() : file->Write(part.offset, bytes, hints, {take, give_back});
+    absl::Status status = written ? absl::OkStatus() : file->Write(part.offset, bytes, hints, {take, give_back});
     if (status.ok()) {
       written_bytes_.fetch_add(part.length, std::memory_order_relaxed);
       return status;

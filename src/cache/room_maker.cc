@@ -80,7 +80,7 @@ void ForEachCacheFile(const std::string& folder, CacheFileVisitor each) {
       const auto size = static_cast<uint64_t>(info.st_size);
       const uint64_t before = cache_format::RecordsAt(cache_format::kSlabBytes);
       const uint64_t records = size > before ? (size - before) / cache_format::kRecordBytes : 0;
-      each(of + "/" + name, size > cache_format::kSlabBytes ? std::max<uint64_t>(records, 1) : 0);
+      each(fmt::format("{}/{}", of, name), size > cache_format::kSlabBytes ? std::max<uint64_t>(records, 1) : 0);
     }
   }
 }
