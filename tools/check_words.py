@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts texts that break the rules of STYLE.md ("English"), per file, and compares them with tools/words.json.
 
-Of the blocks of comments in src, python and bench, at most 3 % may open with a fragment: a sentence without a verb
+At most 3 % of the comment blocks in src, python and bench may open with a fragment: a sentence without a verb
 (tools/sentence_verbs.py).
 
 A count may only fall. `--update` writes lower counts (and those of new files) into tools/words.json, which belongs to the commit.

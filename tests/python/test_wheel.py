@@ -49,7 +49,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
 @pytest.fixture(scope="module")
 def arm64_wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
     if shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64-static") is None:
-        pytest.skip("the cross compiler or the emulator is not installed: run scripts/setup arm64")
+        pytest.fail("the cross compiler or the emulator is not installed: run scripts/setup arm64")
     return made_wheels(tmp_path_factory.mktemp("dist"), "aarch64", "--arm64")
 
 
