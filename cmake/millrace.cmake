@@ -1,5 +1,5 @@
 # millrace_library(base SOURCES a.cc b.cc DEPS net PRIVATE lib) -> static library millrace_base
-#   OFF_DATA_PATH: no sample passes through it, so it is compiled by -O1, in two thirds of the time
+#   OFF_DATA_PATH: no sample passes through it, so it is compiled by -O1 (by -O0 with a sanitizer), in two thirds of the time
 #
 # millrace_test(base SOURCES a_test.cc DEPS ... [SLOW])         -> one program base_test, each case a ctest
 #
@@ -23,43 +23,52 @@ if(MILLRACE_SANITIZE)
   endif()
 endif()
 # Headers that most units include, parsed once. The presets that compile file by file do without, and so show missing includes.
-if(MILLRACE_PRECOMPILE)
-  add_library(millrace_precompiled STATIC ${CMAKE_SOURCE_DIR}/cmake/precompiled.cc)
-  target_link_libraries(millrace_precompiled PRIVATE millrace_flags absl::status absl::statusor absl::strings absl::time
+# A compiler takes them only for code of the same kind: programs are compiled as libraries are, and each level of
+# optimisation has its own.
+function(millrace_add_precompiled name)
+  add_library(${name} STATIC ${CMAKE_SOURCE_DIR}/cmake/precompiled.cc)
+  target_compile_options(${name} PRIVATE ${ARGN})
+  target_link_libraries(${name} PRIVATE millrace_flags absl::status absl::statusor absl::strings absl::time
     absl::any_invocable absl::flat_hash_map Threads::Threads fmt::fmt nlohmann_json::nlohmann_json)
-  target_precompile_headers(millrace_precompiled PRIVATE ${CMAKE_SOURCE_DIR}/cmake/precompiled.h)
+  target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/precompiled.h)
+endfunction()
+
+if(MILLRACE_PRECOMPILE)
+  millrace_add_precompiled(millrace_precompiled)
+  if(MILLRACE_SANITIZE)
+    millrace_add_precompiled(millrace_precompiled_quick -O0)
+  endif()
 endif()
 
-# GCC takes them only for code of the same kind: programs are compiled as libraries are.
 function(millrace_precompile target)
   if(MILLRACE_PRECOMPILE)
     target_compile_options(${target} PRIVATE -fPIC)
     target_link_libraries(${target} PRIVATE fmt::fmt)
-    target_precompile_headers(${target} REUSE_FROM millrace_precompiled)
+    cmake_parse_arguments(ARG "QUICK" "" "" ${ARGN})
+    if(ARG_QUICK AND MILLRACE_SANITIZE)
+      target_precompile_headers(${target} REUSE_FROM millrace_precompiled_quick)
+    else()
+      target_precompile_headers(${target} REUSE_FROM millrace_precompiled)
+    endif()
   endif()
 endfunction()
 
 add_custom_target(fast_tests)  # all that `ctest -L fast` runs
 
-# After the flags of the build type, so it wins. Builds without a type choose their own level.
-set(optimise_for_compile_time $<$<CONFIG:Release>:-O1>)
-
-# How tests are compiled. A sanitizer triples the work of the optimiser, so its presets compile tests without one (-O0).
-function(millrace_compile_as_test target)
+# Compiles what no sample passes through, and tests, in less time. The level comes after the flags of the build type, so it
+# wins; builds without a type choose their own. A sanitizer triples the work of the optimiser, so its presets do without.
+function(millrace_compile_quickly target)
   if(MILLRACE_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
   else()
-    target_compile_options(${target} PRIVATE ${optimise_for_compile_time})
-    millrace_precompile(${target})
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
+  millrace_precompile(${target} QUICK)
 endfunction()
 
 function(millrace_library name)
   cmake_parse_arguments(ARG "OFF_DATA_PATH" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
   add_library(millrace_${name} STATIC ${ARG_SOURCES})
-  if(ARG_OFF_DATA_PATH)
-    target_compile_options(millrace_${name} PRIVATE ${optimise_for_compile_time})
-  endif()
   if(MILLRACE_FUZZ)
     target_compile_options(millrace_${name} PRIVATE -fsanitize=fuzzer-no-link)  # the tests do without it, and run faster
   endif()
@@ -68,7 +77,11 @@ function(millrace_library name)
   foreach(dep ${ARG_DEPS})
     target_link_libraries(millrace_${name} PUBLIC millrace_${dep})
   endforeach()
-  millrace_precompile(millrace_${name})
+  if(ARG_OFF_DATA_PATH)
+    millrace_compile_quickly(millrace_${name})
+  else()
+    millrace_precompile(millrace_${name})
+  endif()
 endfunction()
 
 set(test_shards 4)  # of each test program of a sanitizer preset: processes that share its cases
@@ -93,7 +106,7 @@ function(millrace_test name)
   foreach(dep ${ARG_DEPS})
     target_link_libraries(${target} PRIVATE millrace_${dep})
   endforeach()
-  millrace_compile_as_test(${target})
+  millrace_compile_quickly(${target})
   if(NOT ARG_SLOW)
     add_dependencies(fast_tests ${target})
   endif()

@@ -13,6 +13,7 @@
 
 #include "base/crypto.h"
 #include "base/hex.h"
+#include "base/testing/test_all.h"
 #include "dataset/index_format.h"
 #include "dataset/testing/index_model.h"
 #include "shard/sample_name.h"
@@ -312,7 +313,7 @@ TEST(Index, EveryFlippedByteIsNoticed) {
     if (kind == DataKind::kRecordIo) AddValues(&model, rng);
     const std::string good = Bytes(model);
     const std::string expected = Describe(model);
-    for (size_t at = 0; at < good.size(); ++at) {
+    for (size_t at = 0; at < good.size(); at += kSanitized ? 7 : 1) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ (1 + rng.Below(255)));
       ExpectNoticed(bad, expected, fmt::format("byte {}", at));

@@ -12,6 +12,7 @@
 
 #include "base/crypto.h"
 #include "base/rng.h"
+#include "base/testing/test_all.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/mix_order.h"
@@ -105,7 +106,7 @@ std::vector<uint64_t> OfParts(const Mix& mix, const std::vector<uint64_t>& items
 
 TEST(Mix, EveryEpochHasTheExactCounts) {
   Rng rng(1);
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < (kSanitized ? 40 : 300); ++i) {
     const Mix mix = RandomMix(rng, i % 2 == 0);
     for (const uint64_t epoch : {uint64_t{0}, uint64_t{1}, uint64_t{2}, 3 + rng.Below(50)}) {
       const std::vector<uint64_t> counts = OfParts(mix, Walk(mix, 7, epoch));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <absl/base/config.h>
+
 #include <cstdlib>
 
 namespace millrace {
@@ -11,5 +13,15 @@ inline bool TestAll() {
   const char* const all = std::getenv("MILLRACE_TEST_ALL");
   return all != nullptr && *all != '\0';
 }
+
+/// Whether a sanitizer watches this program, which then takes several times as long. Faults of memory and threads show
+/// in the first repeats, so tests of counts and chances repeat less often:
+///
+///   for (int round = 0; round < (kSanitized ? 30 : 300); ++round) {
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
 
 }  // namespace millrace
