@@ -118,12 +118,14 @@ bool Mount::Server::IsNews(const absl::Status& status) {
 
 Patience Mount::Server::PatienceOf(Request request) const {
   // The kernel reports only the first signal, whatever it is. From then on, the mount looks for others, which may be
-  // fatal.
+  // fatal. It looks now and then in any case: a report that is lost would leave a killed program waiting.
+  constexpr int kLookAtEvery = 20;
   const pid_t thread = fuse_req_ctx(request)->pid;
-  return {std::chrono::steady_clock::now() + options_.timeout, [request, thread, this] {
+  return {std::chrono::steady_clock::now() + options_.timeout, [request, thread, this, calls = 0]() mutable {
             // The program waits for bytes that come, or for a store that is known to be away.
             if (LastLife() > std::chrono::steady_clock::now() - kLifeWithin) life_.Show(thread);
-            return (fuse_req_interrupted(request) != 0 && IsBeingKilled(thread)) || fuse_session_exited(session_) != 0;
+            const bool looks = fuse_req_interrupted(request) != 0 || ++calls % kLookAtEvery == 0;
+            return (looks && IsBeingKilled(thread)) || fuse_session_exited(session_) != 0;
           }};
 }
 
