@@ -18,6 +18,18 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr size_t kTurn = size_t{256} << 10;  // bytes read or written before others on the loop get their turn
+// This holds two records of the largest size. After each record OpenSSL moves all that it has read beyond it to the
+// front of its buffer, so a buffer for more records would move most bytes several times.
+constexpr size_t kReadBuffer = size_t{33} << 10;
+
+/// The processor fetches the lines that the next record will fill while OpenSSL decrypts it. Without that the copy to
+/// memory which is in no cache takes as long as a third of the decryption.
+void Prefetch(const char* into, size_t size) {
+  constexpr size_t kLine = 64;
+  for (size_t at = 0; at < std::min<size_t>(size, SSL3_RT_MAX_PLAIN_LENGTH); at += kLine) {
+    __builtin_prefetch(into + at, /*rw=*/1, /*locality=*/2);
+  }
+}
 
 bool Waits(int reason) {
   return reason == SSL_ERROR_WANT_READ || reason == SSL_ERROR_WANT_WRITE;
@@ -53,9 +65,9 @@ TlsStream::TlsStream(Socket socket, SSL_CTX* context, const std::string& host)
   // Without one of what follows no stream: the handshake fails, and nothing is let through by mistake.
   if (ssl_ != nullptr && (host.empty() || SSL_set_fd(ssl_.get(), socket_.native_handle()) != 1)) ssl_.reset();
   if (ssl_ == nullptr) return;
-  // OpenSSL reads bytes of several records with one system call.
+  // OpenSSL reads two records with one system call.
   SSL_set_read_ahead(ssl_.get(), 1);
-  SSL_set_default_read_buffer_len(ssl_.get(), size_t{64} << 10);
+  SSL_set_default_read_buffer_len(ssl_.get(), kReadBuffer);
   SSL_set_mode(ssl_.get(),
                SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_.get()), host.c_str()) == 1;
@@ -110,7 +122,9 @@ void TlsStream::Read(asio::mutable_buffer into, Handler done) {
   ERR_clear_error();  // a call that succeeds leaves it empty
   errno = 0;
   while (total < most) {  // a call returns one record at most
-    result = SSL_read(ssl_.get(), static_cast<char*>(into.data()) + total, static_cast<int>(most - total));
+    char* const place = static_cast<char*>(into.data()) + total;
+    Prefetch(place, most - total);
+    result = SSL_read(ssl_.get(), place, static_cast<int>(most - total));
     if (result <= 0) break;
     total += static_cast<size_t>(result);
   }
