@@ -102,22 +102,20 @@ void AddAdvise(Command app) {
   const Command advise =
       app.AddCommand("advise", "Predict start-up, time, requests and price of each way to read a data set");
   auto flags = std::make_shared<AdviseFlags>();
-  const auto add = [advise](const char* name, auto* value, const char* what) {
-    return advise.Add(name, value, what).ShowDefault();
-  };
   advise.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   advise.AddFlag("--json", &flags->json, "One JSON object on stdout");
-  add("--epochs", &flags->epochs, "Epochs of the training").Number(1, 1'000'000);
+  advise.AddShown("--epochs", &flags->epochs, "Epochs of the training").Number(1, 1'000'000);
   advise.Add("--machine", &flags->machine, "The machine of the training, as the price list calls it [this one]");
-  advise.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
-      .Called("FILE");
+  advise.Add("--prices FILE", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)");
   advise.Add("--workers", &flags->workers, "Data workers of FastFile mode [one for each vCPU]").Number(1, 100'000);
-  add("--batch", &flags->batch, "Samples of a batch").Number(1);
-  add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
+  advise.AddShown("--batch", &flags->batch, "Samples of a batch").Number(1);
+  advise.AddShown("--size", &flags->size, "Height and width of the images").Number(1, 16384);
   advise.Add("--step-ms", &flags->step_ms, "Time of the model for a batch of each accelerator, if it is known");
-  add("--rates", &flags->rates, "Rates of listing and of File mode: measured here, or taken from the price list")
+  advise
+      .AddShown("--rates", &flags->rates,
+                "Rates of listing and of File mode: measured here, or taken from the price list")
       .Words({"measured", "published"});
-  add("--access", &flags->access, "How a training without Millrace reads within a file")
+  advise.AddShown("--access", &flags->access, "How a training without Millrace reads within a file")
       .Words({"sequential", "random"});
   advise.AddFlag("--not-packable", &flags->not_packable, "Small files cannot be made into larger ones");
   advise.AddFlag("--in-efs", &flags->in_efs, "The data lie in EFS, too");

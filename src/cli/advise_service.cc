@@ -16,7 +16,6 @@ namespace millrace::cli {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8;
-constexpr const char* kServiceHeading = "With --service";
 
 absl::Status CheckGiven(const char* option, double value) {
   if (value >= 0 && value < 1e12) return absl::OkStatus();
@@ -73,21 +72,23 @@ void AddServiceAdviceOptions(const Command& advise, ServiceAdviceFlags* flags) {
       "--service", &flags->on,
       "Say if CPU machines of the data service pay. It shows the bound of a step, the number and kind of workers that "
       "end it, and the price of steps before and after. URI may be left out if its numbers are given");
-  const auto add = [advise, service](const char* name, auto* value, const char* what) {
-    return advise.Add(name, value, what).Below(kServiceHeading).Needs(service);
-  };
-  add("--worker-machine", &flags->worker_machine,
-      "The machine of a worker, as the price list calls it [each that has no accelerator]");
-  add("--worker-count", &flags->workers, "How many of them [as many as end the bound of a step]")
+  const Command with_service = advise.Under("With --service").Beside(service);
+  with_service.Add("--worker-machine", &flags->worker_machine,
+                   "The machine of a worker, as the price list calls it [each that has no accelerator]");
+  with_service.Add("--worker-count", &flags->workers, "How many of them [as many as end the bound of a step]")
       .Number(1, kMaxAdvisedWorkers);
-  add("--vcpus-per-accelerator", &flags->vcpus_each, "vCPUs that keep one accelerator busy, if they are known");
-  add("--cpu-ms", &flags->cpu_ms, "CPU-milliseconds of a sample, reading and decoding [measured]");
-  add("--before-ms", &flags->before_ms, "Time of a step without workers, as you have measured it [by the model]");
-  add("--after-ms", &flags->after_ms,
-      "Time of a step with --worker-count workers, as you have measured it [by the model]");
-  add("--network-gbit", &flags->network_gbit, "Gigabits a second of the training machine's network [no limit]");
-  add("--store-rate", &flags->store_rate, "Bytes a second that the store gives one machine [measured]").Called("SIZE");
-  add("--sample-size", &flags->sample_size, "Bytes of a sample in the store [measured]").Called("SIZE");
+  with_service.Add("--vcpus-per-accelerator", &flags->vcpus_each,
+                   "vCPUs that keep one accelerator busy, if they are known");
+  with_service.Add("--cpu-ms", &flags->cpu_ms, "CPU-milliseconds of a sample, reading and decoding [measured]");
+  with_service.Add("--before-ms", &flags->before_ms,
+                   "Time of a step without workers, as you have measured it [by the model]");
+  with_service.Add("--after-ms", &flags->after_ms,
+                   "Time of a step with --worker-count workers, as you have measured it [by the model]");
+  with_service.Add("--network-gbit", &flags->network_gbit,
+                   "Gigabits a second of the training machine's network [no limit]");
+  with_service.Add("--store-rate SIZE", &flags->store_rate,
+                   "Bytes a second that the store gives one machine [measured]");
+  with_service.Add("--sample-size SIZE", &flags->sample_size, "Bytes of a sample in the store [measured]");
 }
 
 absl::StatusOr<ServiceQuestion> TakeServiceQuestion(const ServiceAdviceFlags& flags, const AdviseSettings& settings) {

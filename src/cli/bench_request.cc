@@ -135,7 +135,7 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
 
 void AddBenchOptions(Command bench, BenchFlags* flags) {
   const auto add = [bench](const char* name, auto* value, const char* what) {
-    return bench.Add(name, value, what).ShowDefault();
+    return bench.AddShown(name, value, what);
   };
   bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
@@ -154,9 +154,8 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
                     {"g", "faults"}})
       .OneValueEach();
   bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
-  bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else; a Python draws it")
-      .Called("FILE");
-  bench.Add("--json", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text").Called("FILE");
+  bench.Add("--html FILE", &flags->html, "Write the report as a page that needs nothing else; a Python draws it");
+  bench.Add("--json FILE", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text");
   bench.Add("--repeats", &flags->repeats, "How often each setting is measured [5; 3 if --quick]").Number(1, 1000);
   bench.Add("--seconds", &flags->seconds, "Min time of each repeat [6; 2 if --quick]");
   bench.Add("--threads", &flags->threads, "Numbers of decoding threads to try, for example 1,2,4 [up to all CPUs]");
@@ -168,31 +167,25 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
   bench.Add("--step-ms", &flags->step_ms,
             "A model in the scenarios orders, shards and rate: a pause of this time after each batch [none]");
-  bench
-      .Add("--cache", &flags->cache,
-           "Folder of the cache in the scenario cache; its content stays there [a temporary folder]")
-      .Called("DIR");
-  bench.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
-      .Called("FILE");
+  bench.Add("--cache DIR", &flags->cache,
+            "Folder of the cache in the scenario cache; its content stays there [a temporary folder]");
+  bench.Add("--prices FILE", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)");
   bench.Add("--samples", &flags->samples, "Images of a synthetic data set [2000; 1000 if --quick]")
       .Number(1, 10'000'000);
   add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
       .Words({"devstore", "folder"});
   bench
       .Add(
-          "--rival", &flags->rivals,
+          "--rival NAME[=URI]", &flags->rivals,
           "Other loaders to measure beside Millrace, with commas between several. NAME=URI names the same data in the "
           "loader's own format. Names: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, "
           "tfdata, dali, ray, s3fs, rclone, all")
-      .Called("NAME[=URI]")
       .OneValueEach();
   bench.Add("--rival-workers", &flags->rival_workers,
             "Numbers of worker processes, or threads that decode, to try of each of them, for example 2,8,32 [all "
             "CPUs; over raw objects 1, and 2 and 8 for each CPU]");
-  bench
-      .Add("--rival-environments", &flags->rival_environments,
-           "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]")
-      .Called("DIR");
+  bench.Add("--rival-environments DIR", &flags->rival_environments,
+            "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]");
   add("--first-byte-ms", &flags->first_byte_ms, "Median time to the first byte of the server of --store devstore")
       .Number(0, 10'000);
 }

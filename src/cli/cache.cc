@@ -25,7 +25,7 @@ struct CacheFlags {
 
 std::shared_ptr<CacheFlags> AddFolder(const Command& command, const char* json_help) {
   auto flags = std::make_shared<CacheFlags>();
-  command.Add("folder", &flags->folder, kFolderHelp).Required().Called("DIR");
+  command.Add("folder DIR", &flags->folder, kFolderHelp).Required();
   command.AddFlag("--json", &flags->json, json_help);
   return flags;
 }

@@ -11,7 +11,7 @@
 namespace millrace::cli {
 
 Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
-  const Option cache = command.Add("--cache", &place, keeps).Called("DIR|memory");
+  const Option cache = command.Add("--cache DIR|memory", &place, keeps);
   command.Add("--cache-size", &size, "Max size of the cache on disk [all but 5 %], or in memory").Needs(cache);
   AddCacheTenant(command, cache, &tenant);
   return cache;
@@ -31,10 +31,9 @@ absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
 
 void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant) {
   command
-      .Add("--cache-tenant", tenant,
+      .Add("--cache-tenant NAME", tenant,
            "Share cached bytes with programs that give the same name [those with the same credentials]")
-      .Needs(cache)
-      .Called("NAME");
+      .Needs(cache);
 }
 
 absl::StatusOr<std::string> TakeCacheTenant(const std::string& tenant) {

@@ -46,8 +46,8 @@ struct PlanFlags {
 
 void AddPlanOptions(const Command& command, PlanFlags* flags) {
   command.Add("uri", &flags->uri, "The data set, as 'millrace feed' takes it").Required();
-  command.Add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"}).ShowDefault();
-  command.Add("--seed", &flags->seed, "Seed of the order").Number(0).ShowDefault();
+  command.AddShown("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
+  command.AddShown("--seed", &flags->seed, "Seed of the order").Number(0);
   command.Add("--extent", &flags->extent, "As in 'millrace feed'; also the next two").Number(1);
   command.Add("--window", &flags->window, "Extents shuffled together").Number(1);
   command.Add("--lanes", &flags->lanes, "Divisions of a window").Number(1);
@@ -171,7 +171,7 @@ void AddCacheWarm(Command cache) {
   const Command warm = cache.AddCommand("warm", "Read a data set into a cache before a job needs it");
   auto flags = std::make_shared<PlanFlags>();
   AddPlanOptions(warm, flags.get());
-  const Option folder = warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
+  const Option folder = warm.Add("--cache DIR", &flags->cache, "The folder of the cache").Required();
   AddCacheTenant(warm, folder, &flags->cache_tenant);
   warm.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]");
   warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared; other data do not replace it");
@@ -191,12 +191,9 @@ void AddCacheSimulate(Command cache) {
       cache.AddCommand("simulate", "Predict what a cache of a size would bring, from the index alone");
   auto flags = std::make_shared<PlanFlags>();
   AddPlanOptions(simulate, flags.get());
-  simulate.Add("--capacity", &flags->capacity, "Sizes of the cache, or shares of the data: 100GiB,25%,50%")
-      .ShowDefault();
-  simulate.Add("--epochs", &flags->epochs, "Epochs, with an empty cache before the first")
-      .Number(1, 1000)
-      .ShowDefault();
-  simulate.Add("--world", &flags->world, "Ranks of the job").Number(1).ShowDefault();
+  simulate.AddShown("--capacity", &flags->capacity, "Sizes of the cache, or shares of the data: 100GiB,25%,50%");
+  simulate.AddShown("--epochs", &flags->epochs, "Epochs, with an empty cache before the first").Number(1, 1000);
+  simulate.AddShown("--world", &flags->world, "Ranks of the job").Number(1);
   simulate.Add("--local-ranks", &flags->local_ranks, "Ranks that share one cache, those of one machine [all]")
       .Number(1);
   simulate.AddFlag("--json", &flags->json,

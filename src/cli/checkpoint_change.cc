@@ -317,9 +317,8 @@ void AddCheckpointExport(const Command& checkpoint) {
   command.Add("uri", &flags->uri, kCheckpointsHelp).Required();
   command.Add("file", &flags->file, "The file that is written: FILE.pt, FILE.pth or FILE.safetensors").Required();
   command.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
-  command.Add("--only", &flags->only, "An item of the state that is wanted, such as model; may be given again")
-      .Called("NAME");
-  command.Add("--python", &flags->python, "The Python that has millrace and torch").ShowDefault();
+  command.Add("--only NAME", &flags->only, "An item of the state that is wanted, such as model; may be given again");
+  command.AddShown("--python", &flags->python, "The Python that has millrace and torch");
   command.AddFlag("--json", &flags->json, R"(One JSON object: {"step", "bytes", "file"})");
   command.Footer(
       "All bytes are verified, and the file is whole or not there. torch.load reads FILE.pt with weights_only=True. "

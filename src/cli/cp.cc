@@ -315,10 +315,9 @@ void AddCp(Command app) {
   cp.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be copied, and copy nothing");
   const auto filters = AddNameFilters(cp);
   cp.AddFlag("--verify", &flags->verify, "Read objects that have no checksum in the store twice, and compare");
-  cp.Add("--content-type", &flags->content_type,
-         "The Content-Type of uploads to S3 [by their names: image/jpeg for 1.jpg]")
-      .Called("TYPE");
-  cp.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  cp.Add("--content-type TYPE", &flags->content_type,
+         "The Content-Type of uploads to S3 [by their names: image/jpeg for 1.jpg]");
+  cp.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   cp.AddFlag("--json", &flags->json,
              R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "skipped", )"
              R"("indexes", "seconds", "dry_run"}; with --dry-run {"copy", "to", "size"} for each object before)");

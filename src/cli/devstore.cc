@@ -170,28 +170,25 @@ absl::Status Serve(const DevstoreFlags& flags) {
 void AddOptions(Command command, DevstoreFlags* flags) {
   DevstoreOptions& options = flags->options;
   command.Add("root", &options.root, "Folder to serve, or mem:").Required();
-  command.Add("--host", &options.host, "Address to listen on").ShowDefault();
-  command.Add("--port", &options.port, "0: any free one").ShowDefault().Number(0, 65535);
-  command.Add("--threads", &options.threads, "Event loops; 0: as many as CPUs, at most 2")
-      .ShowDefault()
+  command.AddShown("--host", &options.host, "Address to listen on");
+  command.AddShown("--port", &options.port, "0: any free one").Number(0, 65535);
+  command.AddShown("--threads", &options.threads, "Event loops; 0: as many as CPUs, at most 2")
       .Number(0, DevstoreOptions::kMaxThreads);
   command.AddFlag("--tls", &options.tls, "Serve https with a certificate made now; its CA file is printed");
-  command.Add("--access-key", &options.access_key, "The access key id that clients must use").ShowDefault();
+  command.AddShown("--access-key", &options.access_key, "The access key id that clients must use");
   command.Add("--secret-key", &flags->secret_key,
               "Its secret, which other users of this machine can see on the command line; else "
               "MILLRACE_DEVSTORE_SECRET_KEY is taken [millrace-secret]");
-  command.Add("--secret-key-file", &flags->secret_key_file, "Its secret is the first line of this file").Called("FILE");
+  command.Add("--secret-key-file FILE", &flags->secret_key_file, "Its secret is the first line of this file");
   command.AddFlag("--anonymous", &options.anonymous, "Do not check signatures");
   command.AddFlag("--opaque-etags", &options.opaque_etags,
                   "ETags of uploaded objects are not MD5s, as of objects that S3 encrypts by KMS");
-  command.Add("--region", &options.region, "The region that requests must be signed for").ShowDefault();
+  command.AddShown("--region", &options.region, "The region that requests must be signed for");
   command.Add("--bucket", &options.buckets, "Make this bucket at the start; repeatable").OneValueEach();
-  command
-      .Add("--first-byte-ms", &options.latency.first_byte_ms, "Median time to the first byte; it varies log-normally")
-      .ShowDefault();
-  command
-      .Add("--first-byte-sigma", &options.latency.first_byte_sigma, "Standard deviation of the logarithm of that time")
-      .ShowDefault();
+  command.AddShown("--first-byte-ms", &options.latency.first_byte_ms,
+                   "Median time to the first byte; it varies log-normally");
+  command.AddShown("--first-byte-sigma", &options.latency.first_byte_sigma,
+                   "Standard deviation of the logarithm of that time");
   command.Add("--first-byte-tail-ms", &options.latency.tail_ms, "Time to the first byte of slow requests");
   command.Add("--tail-fraction", &options.latency.tail_fraction, "Share of slow requests, 0 to 1");
   command.Add("--bandwidth", &flags->bandwidth, "Bytes a second of each connection, e.g. 50MiB");
@@ -200,17 +197,13 @@ void AddOptions(Command command, DevstoreFlags* flags) {
            "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond")
       .Number(0);
   command.Add("--fault", &options.faults, "Inject a fault; repeatable, see below").OneValueEach();
-  command.Add("--seed", &options.seed, "Seed of delays and faults").ShowDefault().Number(0);
-  command.Add("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)")
-      .ShowDefault();
+  command.AddShown("--seed", &options.seed, "Seed of delays and faults").Number(0);
+  command.AddShown("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)");
+  command.Add("--ec2 DIR", &options.ec2_folder,
+              "Also be EC2, for volumes, snapshots and instances, which are folders in DIR; see below");
   command
-      .Add("--ec2", &options.ec2_folder,
-           "Also be EC2, for volumes, snapshots and instances, which are folders in DIR; see below")
-      .Called("DIR");
-  command
-      .Add("--ec2-looks", &options.ec2_looks,
-           "How many descriptions of EC2 still show a state that passes (pending, attaching)")
-      .ShowDefault()
+      .AddShown("--ec2-looks", &options.ec2_looks,
+                "How many descriptions of EC2 still show a state that passes (pending, attaching)")
       .Number(0, 1000);
   AddMetricsPort(command, &flags->metrics_port);
   command.AddFlag("--access-log", &flags->access_log, "Print a line for each request");

@@ -127,11 +127,11 @@ void AddDoctorHost(Command doctor) {
       doctor.AddOptionalCommand("host", "Say whether this machine, and those of its job, are fit to train");
   auto flags = std::make_shared<HostFlags>();
   host.Add("uri", &flags->uri, "s3://bucket, a prefix or an object: the store that is going to be read");
-  host.Add("--disk", &flags->disk, "A folder on the disk that is measured").ShowDefault().Called("DIR");
-  host.Add("--node", &flags->node, "The name of this machine in reports, instead of its host name").Called("NAME");
-  host.Add("--python", &flags->python, "The Python that trains, with torch and millrace; '': leaves the devices out")
-      .ShowDefault();
-  host.Add("--min-free", &flags->min_free, "Space on the disk that must be free").ShowDefault();
+  host.AddShown("--disk DIR", &flags->disk, "A folder on the disk that is measured");
+  host.Add("--node NAME", &flags->node, "The name of this machine in reports, instead of its host name");
+  host.AddShown("--python", &flags->python,
+                "The Python that trains, with torch and millrace; '': leaves the devices out");
+  host.AddShown("--min-free", &flags->min_free, "Space on the disk that must be free");
   host.Add("--min-memory-gbps", &flags->min_memory, "GB/s that copies in memory must reach");
   host.Add("--min-disk-mbps", &flags->min_disk, "MB/s that the disk must write and read");
   host.Add("--min-store-mbps", &flags->min_store, "MB/s that the store must deliver");

@@ -172,7 +172,7 @@ Examples:
 void AddEnv(Command app) {
   const Command env = app.AddCommand("env", "Print versions, machine and settings, for a bug report");
   auto flags = std::make_shared<EnvFlags>();
-  env.Add("--python", &flags->python, "The Python whose packages are listed").ShowDefault().Called("PYTHON");
+  env.AddShown("--python PYTHON", &flags->python, "The Python whose packages are listed");
   env.AddFlag("--json", &flags->json,
               R"(One JSON object: {"millrace", "program", "system", "kernel", "libc", "processor", "memory", "gpus", )"
               R"("fuse", "cache", "python", "variables"})");

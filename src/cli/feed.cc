@@ -394,9 +394,7 @@ absl::Status Feed(const FeedFlags& flags) {
 }
 
 void AddReadingOptions(Command feed, FeedFlags* flags) {
-  const auto add = [feed](const char* name, auto* value, const char* what) {
-    return feed.Add(name, value, what).ShowDefault();
-  };
+  const auto add = [feed](const char* name, auto* value, const char* what) { return feed.AddShown(name, value, what); };
   add("--batch", &flags->batch, "Samples of a batch, per rank").Number(1);
   feed.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
@@ -430,9 +428,7 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
 }
 
 void AddDecodingOptions(Command feed, FeedFlags* flags) {
-  const auto add = [feed](const char* name, auto* value, const char* what) {
-    return feed.Add(name, value, what).ShowDefault();
-  };
+  const auto add = [feed](const char* name, auto* value, const char* what) { return feed.AddShown(name, value, what); };
   add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
   add("--channels", &flags->channels, "3 for RGB, 1 for grey").Words({"3", "1"});
   feed.Add("--tokens", &flags->tokens,
@@ -470,7 +466,7 @@ void AddFeed(Command app) {
   AddDecodingOptions(feed, flags.get());
   feed.AddFlag("--explain", &flags->explain,
                "Feed nothing, but show the order, the memory, the expected requests and the first samples");
-  feed.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  feed.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   AddMetricsPort(feed, &flags->metrics_port);
   feed.AddFlag("--json", &flags->json, "One JSON object on stdout");
   feed.Footer(

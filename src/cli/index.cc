@@ -244,19 +244,15 @@ void AddIndex(Command app) {
       .Required();
   index.Add("--output", &flags->output,
             "Write the index to this object instead of the place where Millrace looks for it");
-  index
-      .Add("--tokens", &flags->tokens,
-           "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
-           "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...")
-      .Called("LENGTH[:TYPE]");
-  index
-      .Add(
-          "--path-column", &flags->path_column,
-          "The column of a manifest that names the objects [path, file, filename, image, key, url ...]; several, whose "
-          "objects are the fields of one sample: image=COLUMN,mask=COLUMN")
-      .Called("NAME");
-  index.Add("--label-column", &flags->label_column, "The column of a manifest that is the class [cls, label, class]")
-      .Called("NAME");
+  index.Add("--tokens LENGTH[:TYPE]", &flags->tokens,
+            "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
+            "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...");
+  index.Add(
+      "--path-column NAME", &flags->path_column,
+      "The column of a manifest that names the objects [path, file, filename, image, key, url ...]; several, whose "
+      "objects are the fields of one sample: image=COLUMN,mask=COLUMN");
+  index.Add("--label-column NAME", &flags->label_column,
+            "The column of a manifest that is the class [cls, label, class]");
   index.AddFlag("--no-csv-quotes", &flags->no_csv_quotes,
                 "Quotes in a manifest in CSV or TSV are text, as with Python's csv.QUOTE_NONE");
   index.AddFlag(
@@ -281,7 +277,7 @@ void AddIndex(Command app) {
             "I/N, such as 2/8: read only every N-th shard, for N machines that share the work; the part that ends last "
             "completes the index");
   index.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
-  index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  index.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   index.AddFlag(
       "--json", &flags->json,
       R"(One JSON object: {"samples", "samples_without_checksum", "objects", "reused_objects", )"

@@ -194,16 +194,13 @@ void AddInspect(Command app) {
            "manifest that lists objects; with * ** ? [a-z] {a,b} {000..123} (in quotes) what matches")
       .Required();
   inspect
-      .Add("--decode", &flags->decode,
+      .Add("--decode [N|all]", &flags->decode,
            "Also read N samples, evenly spread, or all of them, and decode them: how many fail, and why [1000 samples "
            "if "
            "no number follows]")
-      .Called("[N|all]")
       .ValueOrElse(std::to_string(kDecodedSamples));
-  inspect
-      .Add("--preview", &flags->preview,
-           "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file")
-      .Called("FILE");
+  inspect.Add("--preview FILE", &flags->preview,
+              "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file");
   inspect.Add("--samples", &flags->samples, "Samples of the preview [24]").Number(1, kMaxTiles);
   inspect.AddFlag("--json", &flags->json, "One JSON object instead of text");
   inspect.Footer(

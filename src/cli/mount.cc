@@ -368,53 +368,39 @@ void AddMount(Command app) {
                 "Show objects NAME.rclonelink as symbolic links, as --writable does, also if this mount is read-only");
   mount.AddFlag("--no-links", &flags->no_links,
                 "Show them as files, also with --writable, and let programs make no symbolic links");
-  mount
-      .Add("--staging", &flags->staging,
-           "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "
-           "~/.cache/millrace]")
-      .Called("DIR");
-  mount.Add("--staging-size", &flags->staging_size, "How much of the disk they may take [half of the free space]")
-      .Called("SIZE");
+  mount.Add("--staging DIR", &flags->staging,
+            "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "
+            "~/.cache/millrace]");
+  mount.Add("--staging-size SIZE", &flags->staging_size, "How much of the disk they may take [half of the free space]");
   mount.AddFlag("--no-staging", &flags->no_staging,
                 "Keep nothing on a disk: programs write files from their beginning to their end, and do not read them "
                 "meanwhile");
-  mount
-      .Add("--publish-on-fsync", &flags->publish_on_fsync,
-           "Let fsync make an object of the bytes written so far, at most once in this time [only if it is appended "
-           "to, each "
-           "second]")
-      .Called("TIME");
-  mount
-      .Add("--write-back", &flags->write_back,
-           "Let close return at once: the file goes to the store this long after its last close [close waits for the "
-           "store]")
-      .Called("TIME");
+  mount.Add("--publish-on-fsync TIME", &flags->publish_on_fsync,
+            "Let fsync make an object of the bytes written so far, at most once in this time [only if it is appended "
+            "to, each "
+            "second]");
+  mount.Add("--write-back TIME", &flags->write_back,
+            "Let close return at once: the file goes to the store this long after its last close [close waits for the "
+            "store]");
   mount.AddFlag("--recover", &flags->recover,
                 "List the files in --staging that earlier mounts could not make objects of, and end");
-  mount.Add("--timeout", &flags->timeout, "How long a program is kept waiting for the store before it gets EIO")
-      .ShowDefault()
-      .Called("TIME");
-  mount
-      .Add("--metadata-ttl", &flags->metadata_ttl,
-           "How long names and sizes are believed, and also that a file does not exist: a time, minimal or indefinite")
-      .ShowDefault()
-      .Called("TIME");
-  const Option cache = mount.Add("--cache", &flags->cache, "Keep bytes that are read in this folder").Called("DIR");
+  mount.AddShown("--timeout TIME", &flags->timeout,
+                 "How long a program is kept waiting for the store before it gets EIO");
+  mount.AddShown(
+      "--metadata-ttl TIME", &flags->metadata_ttl,
+      "How long names and sizes are believed, and also that a file does not exist: a time, minimal or indefinite");
+  const Option cache = mount.Add("--cache DIR", &flags->cache, "Keep bytes that are read in this folder");
   mount.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]").Needs(cache);
   AddCacheTenant(mount, cache, &flags->cache_tenant);
-  mount
-      .Add("--order", &flags->order,
-           "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it")
-      .Called("FILE");
+  mount.Add("--order FILE", &flags->order,
+            "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it");
   mount.Add("--memory", &flags->memory, "Budget for bytes that are read ahead [half of the memory]");
-  mount.Add("--log", &flags->log, "Append warnings of the process in the background to this file [nowhere]")
-      .Called("FILE");
+  mount.Add("--log FILE", &flags->log, "Append warnings of the process in the background to this file [nowhere]");
   AddMetricsPort(mount, &flags->metrics_port);
   mount
-      .Add("-o", &flags->options,
+      .Add("-o OPTIONS", &flags->options,
            "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro; also the options above, as in cache=DIR")
-      .OneValueEach()
-      .Called("OPTIONS");
+      .OneValueEach();
   mount.Footer(kMountFooter);
   mount.Run([flags] { return ExitStatus("mount", HintAtS3(RunMount(*flags), {flags->uri})); });
 }

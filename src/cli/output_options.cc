@@ -6,21 +6,15 @@
 
 namespace millrace::cli {
 
-void AddOutputOptions(const Command& command, OutputOptions* options, bool runs_program) {
-  constexpr const char* kHeading = "Output";
-  command.AddFlag(runs_program ? "--quiet" : "-q,--quiet", &options->quiet, "No progress, and only errors in the log")
-      .Below(kHeading);
-  command
-      .AddFlag(runs_program ? "--verbose" : "-v,--verbose", &options->verbose,
-               "The same as --log-level debug: log each request")
-      .Below(kHeading);
-  command
-      .AddFlag("--no-progress", &options->no_progress,
-               "No line of progress on a terminal; files and pipes never get one")
-      .Below(kHeading);
+void AddOutputOptions(const Command& below, OutputOptions* options, bool runs_program) {
+  const Command command = below.Under("Output");
+  command.AddFlag(runs_program ? "--quiet" : "-q,--quiet", &options->quiet, "No progress, and only errors in the log");
+  command.AddFlag(runs_program ? "--verbose" : "-v,--verbose", &options->verbose,
+                  "The same as --log-level debug: log each request");
+  command.AddFlag("--no-progress", &options->no_progress,
+                  "No line of progress on a terminal; files and pipes never get one");
   command.Add("--log-level", &options->log_level, "Level of the log on stderr, instead of MILLRACE_LOG")
-      .Words({"debug", "info", "warning", "error", "off"})
-      .Below(kHeading);
+      .Words({"debug", "info", "warning", "error", "off"});
 }
 
 absl::Status ApplyOutputOptions(const OutputOptions& options) {

@@ -352,22 +352,19 @@ absl::Status RunPack(const PackFlags& flags) {
 void AddPack(Command app) {
   const Command pack = app.AddCommand("pack", "Write a data set as shards: WebDataset tar, TFRecord, RecordIO or MDS");
   auto flags = std::make_shared<PackFlags>();
-  pack.Add("source", &flags->sources,
+  pack.Add("source ... destination", &flags->sources,
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
            "or not) or Parquet files, or a single one of these. A pattern with * ** ? [a-z] {a,b} {000..123} (in "
            "quotes) stands for all that match. Several sources are one data set. The last one is the destination: an "
            "empty folder or prefix, for "
            "shard-000000.tar and so on")
-      .Required()
-      .Called("... destination");
+      .Required();
   std::vector<std::string> formats;
   for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));
-  pack.Add("--format", &flags->format,
-           "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
-      .ShowDefault()
+  pack.AddShown("--format", &flags->format,
+                "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
       .Words(formats);
-  pack.Add("--shard-size", &flags->shard_size, "Largest size of a shard; only a larger single sample exceeds it")
-      .ShowDefault();
+  pack.AddShown("--shard-size", &flags->shard_size, "Largest size of a shard; only a larger single sample exceeds it");
   pack.AddFlag("--shuffle", &flags->shuffle, "Shuffle the samples by --seed; without it they keep their order");
   pack.Add("--seed", &flags->seed, "Seed of --shuffle: the same seed gives the same shards [0]").Number(0);
   pack.Add("--class-map", &flags->class_map,
@@ -401,7 +398,7 @@ void AddPack(Command app) {
   pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   AddPackTextOptions(pack, &flags->text);
   pack.AddFlag("--force", &flags->force, "Start from the beginning, and replace the shards at the destination");
-  pack.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  pack.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   pack.AddFlag(
       "--json", &flags->json,
       R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"

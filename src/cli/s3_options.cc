@@ -10,18 +10,13 @@
 
 namespace millrace::cli {
 
-void AddS3Options(const Command& command, S3Options* options) {
-  constexpr const char* kHeading = "S3 (docs/s3.md)";
-  command.Add("--endpoint-url", &options->endpoint_url, "A store other than AWS, instead of AWS_ENDPOINT_URL")
-      .Called("URL")
-      .Below(kHeading);
-  command
-      .Add("--profile", &options->profile,
-           "Settings and credentials of this profile, instead of AWS_PROFILE and keys in the environment")
-      .Called("NAME")
-      .Below(kHeading);
-  command.Add("--region", &options->region, "Instead of AWS_REGION").Called("NAME").Below(kHeading);
-  command.AddFlag("--no-sign-request", &options->anonymous, "Without credentials, for public data").Below(kHeading);
+void AddS3Options(const Command& below, S3Options* options) {
+  const Command command = below.Under("S3 (docs/s3.md)");
+  command.Add("--endpoint-url URL", &options->endpoint_url, "A store other than AWS, instead of AWS_ENDPOINT_URL");
+  command.Add("--profile NAME", &options->profile,
+              "Settings and credentials of this profile, instead of AWS_PROFILE and keys in the environment");
+  command.Add("--region NAME", &options->region, "Instead of AWS_REGION");
+  command.AddFlag("--no-sign-request", &options->anonymous, "Without credentials, for public data");
 }
 
 absl::Status ApplyS3Options(const S3Options& options) {

@@ -220,7 +220,7 @@ void AddSync(Command app) {
   sync.AddFlag("--delete", &flags->remove, "Remove objects from the target that the source does not have");
   sync.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be done, and do nothing");
   const auto filters = AddNameFilters(sync);
-  sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  sync.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   sync.AddFlag(
       "--json", &flags->json,
       R"(One JSON object at the end: {"copied", "bytes", "unverified", "read_twice", "removed", "unchanged", )"

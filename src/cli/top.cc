@@ -97,7 +97,7 @@ void AddTop(Command app) {
   const Command top = app.AddCommand("top", "Show live what processes of Millrace do and what they wait for");
   auto flags = std::make_shared<TopFlags>();
   top.Add("address", &flags->addresses, "Where their metrics are: PORT of this machine, or HOST:PORT").Required();
-  top.Add("--interval", &flags->interval, "Time between two looks").ShowDefault().Called("TIME");
+  top.AddShown("--interval TIME", &flags->interval, "Time between two looks");
   top.AddFlag("--once", &flags->once, "Look twice, print the rates between, and end; the default without a terminal");
   top.AddFlag("--json", &flags->json, "One JSON object a line for each process, at each look");
   top.Footer(

@@ -131,9 +131,7 @@ void AddAction(const Command& command, const std::shared_ptr<VolumeCommandFlags>
 }
 
 void AddDev(const Command& command, VolumeOptions* options) {
-  command.Add("--dev", &options->dev, "The folder of devices; a container may have the host's in another one")
-      .ShowDefault()
-      .Called("DIR");
+  command.AddShown("--dev DIR", &options->dev, "The folder of devices; a container may have the host's in another one");
 }
 
 }  // namespace
@@ -185,10 +183,9 @@ void AddVolume(Command app) {
   const Command move = volume.AddCommand("move", "Bring the volume to this instance, and mount it");
   move.Add("name", &flags->volume.options.name, "The value of its tag millrace:volume").Required();
   move.Add("path", &flags->volume.options.path, "Where it is mounted").Required();
-  move.Add("--create", &flags->volume.create, "If there is none, make one of this size (500GiB), with ext4 on it")
-      .Called("SIZE");
-  move.Add("--type", &flags->volume.options.type, "The type of one that is made").ShowDefault();
-  move.Add("--wait", &flags->volume.wait, "How long to wait for another instance that has it").ShowDefault();
+  move.Add("--create SIZE", &flags->volume.create, "If there is none, make one of this size (500GiB), with ext4 on it");
+  move.AddShown("--type", &flags->volume.options.type, "The type of one that is made");
+  move.AddShown("--wait", &flags->volume.wait, "How long to wait for another instance that has it");
   AddDev(move, &flags->volume.options);
   move.AddFlag("--json", &flags->json, "Print the mounted volume, as JSON");
   AddAction(move, flags, Move);
@@ -199,7 +196,7 @@ void AddVolume(Command app) {
   AddAction(detach, flags, DetachHere);
 
   const Command list = volume.AddCommand("ls", "List volumes, copies and snapshots");
-  list.Add("name", &flags->pattern, "The value of the tag millrace:volume, * for any characters").ShowDefault();
+  list.AddShown("name", &flags->pattern, "The value of the tag millrace:volume, * for any characters");
   list.AddFlag("--json", &flags->json, "One JSON object a line");
   AddAction(list, flags, List);
 

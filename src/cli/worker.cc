@@ -107,24 +107,21 @@ absl::Status Serve(const WorkerFlags& flags) {
 void AddWorker(Command app) {
   const Command command = app.AddCommand("worker", "Decode for trainers: `millrace feed --workers`, Loader(workers=)");
   auto flags = std::make_shared<WorkerFlags>();
-  command.Add("--listen", &flags->listen, "HOST:PORT to listen on; port 0: any free one").ShowDefault();
+  command.AddShown("--listen", &flags->listen, "HOST:PORT to listen on; port 0: any free one");
   command.Add(
       "--token-file", &flags->token_file,
       "A file with the secret that trainers must have; it or --tls is needed unless only this machine reaches HOST");
-  command
-      .Add("--tls", &flags->tls,
-           "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority")
-      .Called("DIR");
+  command.Add("--tls DIR", &flags->tls,
+              "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority");
   command
       .Add("--allow", &flags->allow, "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
       .OneValueEach();
-  command
-      .Add("--keep-decoded", &flags->keep_decoded,
-           "Memory, beside --memory, for decoded batches of loaders that neither shuffle nor augment, so that they are "
-           "decoded once and not in each epoch [none]")
-      .Called("SIZE");
+  command.Add(
+      "--keep-decoded SIZE", &flags->keep_decoded,
+      "Memory, beside --memory, for decoded batches of loaders that neither shuffle nor augment, so that they are "
+      "decoded once and not in each epoch [none]");
   command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
-  command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
+  command.AddShown("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
   flags->cache.AddTo(
       command,
