@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/counted.h"
-#include "base/size.h"
 #include "cli/advise_report.h"
 #include "cli/bench_report.h"
 #include "cli/console.h"
@@ -175,22 +174,16 @@ std::string ServiceAdviceText(const ServiceAdvice& advice, const ServiceQuestion
 std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices) {
   JsonArray plans;
   for (const ServicePlan& plan : advice.plans) plans.Add(PlanJson(plan));
-  JsonObject json{{"machine", question.trainer.name},
-                  {"accelerators", advice.accelerators},
-                  {"vcpus", question.trainer.vcpus},
-                  {"vcpus_per_accelerator", advice.vcpus_each},
-                  {"step_seconds", advice.before.seconds},
-                  {"measured", question.measured_before.has_value()},
-                  {"bound", advice.need ? Json(StepBoundName(advice.before.bound)) : Json(nullptr)},
-                  {"cpu_utilization_most", advice.most_cpu_utilization},
-                  {"gpu_utilization_most", advice.most_gpu_utilization},
-                  {"cpu_seconds_per_sample", question.cpu_seconds_per_sample},
-                  {"receive_seconds_per_sample", question.receive_seconds_per_sample},
-                  {"prices", JsonObject{{"date", prices.date}, {"from", prices.from}}},
-                  {"plans", plans},
-                  {"take", advice.best ? Json(static_cast<uint64_t>(*advice.best)) : Json(nullptr)},
-                  {"advice", advice.sentences},
-                  {"arithmetic", DerivationsJson(advice.lines)}};
+  JsonObject json = JSON_OF(
+      Named("machine", question.trainer.name), advice.accelerators, question.trainer.vcpus,
+      Named("vcpus_per_accelerator", advice.vcpus_each), Named("step_seconds", advice.before.seconds),
+      Named("measured", question.measured_before.has_value()),
+      Named("bound", advice.need ? Json(StepBoundName(advice.before.bound)) : Json(nullptr)),
+      Named("cpu_utilization_most", advice.most_cpu_utilization),
+      Named("gpu_utilization_most", advice.most_gpu_utilization), question.cpu_seconds_per_sample,
+      question.receive_seconds_per_sample, Named("prices", JsonObject{{"date", prices.date}, {"from", prices.from}}),
+      plans, Named("take", advice.best ? Json(static_cast<uint64_t>(*advice.best)) : Json(nullptr)),
+      Named("advice", advice.sentences), Named("arithmetic", DerivationsJson(advice.lines)));
   if (advice.need) {
     json.Add("vcpus_needed", advice.need->needed)
         .Add("vcpus_missing", advice.need->missing)

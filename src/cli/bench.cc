@@ -13,7 +13,6 @@
 #include "cli/bench_scenarios.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/json_text.h"
 #include "cli/usage.h"
 
 namespace millrace::cli {

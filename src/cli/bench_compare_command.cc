@@ -50,12 +50,8 @@ std::string CompareText(const BenchComparison& comparison) {
 std::string CompareJson(const BenchComparison& comparison) {
   JsonArray measures;
   for (const ComparedMeasure& one : comparison.measures) {
-    measures.Add(JsonObject{{"point", one.point},
-                            {"measure", one.measure},
-                            {"first", one.first.median},
-                            {"second", one.second.median},
-                            {"ratio", one.ratio()},
-                            {"verdict", kVerdicts[static_cast<int>(one.verdict)]}});
+    measures.Add(JSON_OF(one.point, one.measure, Named("first", one.first.median), Named("second", one.second.median),
+                         one.ratio(), Named("verdict", kVerdicts[static_cast<int>(one.verdict)])));
   }
   return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Versioned("bench.compare");
 }

@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <string_view>
-#include <utility>
 
-#include "base/size.h"
+#include "base/number.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "net/runtime.h"
@@ -19,22 +16,17 @@ namespace {
 
 constexpr int kMaxTried = 1024;  // of threads, and of workers
 
-absl::Status Usage(const std::string& message) {
-  return AsUsage(absl::InvalidArgumentError(message));
-}
-
 /// "1,2,4", in ascending order, each once.
 absl::StatusOr<std::set<int>> ParseCounts(std::string_view option, const std::string& text) {
   std::set<int> counts;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
-    int n = 0;
-    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, n);
-    if (error != std::errc() || stop != text.data() + end || n < 1 || n > kMaxTried) {
-      return Usage(fmt::format("{} takes whole numbers from 1 to {} with commas between them, not '{}'", option,
-                               kMaxTried, text));
+    const auto n = ParseNumber<int>(std::string_view(text).substr(at, end - at));
+    if (!n || *n < 1 || *n > kMaxTried) {
+      return UsageError("{} takes whole numbers from 1 to {} with commas between them, not '{}'", option, kMaxTried,
+                        text);
     }
-    counts.insert(n);
+    counts.insert(*n);
     at = end + 1;
   }
   return counts;
@@ -54,22 +46,14 @@ std::set<int> UsualCurveWorkers() {
   return {1, std::min(2 * cpus, kMaxTried), std::min(8 * cpus, kMaxTried)};
 }
 
-// A folder that does not exist is more likely a slip than a wish, and the run is long.
-absl::Status CheckOutput(std::string_view option, const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (path.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
-  return absl::NotFoundError(fmt::format("{} {}: there is no folder {}; make it first", option, path, folder.string()));
-}
-
 absl::Status CheckBenchFlags(const BenchFlags& flags) {
   if (flags.synthetic == !flags.uri.empty()) {
-    return Usage(flags.synthetic ? "--synthetic makes its own data: leave out the URI"
-                                 : "name the URI of a data set, or --synthetic");
+    return UsageError("{}", flags.synthetic ? "--synthetic makes its own data: leave out the URI"
+                                            : "name the URI of a data set, or --synthetic");
   }
   if (!flags.synthetic) RETURN_IF_ERROR(CheckUri(flags.uri));
-  RETURN_IF_ERROR(CheckOutput("--html", flags.html));
-  return CheckOutput("--json", flags.json == "-" ? "" : flags.json);
+  RETURN_IF_ERROR(CheckFolderOf("--html", flags.html));
+  return CheckFolderOf("--json", flags.json == "-" ? "" : flags.json);
 }
 
 }  // namespace
@@ -88,13 +72,14 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
     }
   }
   if (request.scenarios.contains("shards") && !flags.synthetic) {
-    return Usage("--scenario shards compares data sets with shards of several sizes: it needs --synthetic");
+    return UsageError("--scenario shards compares data sets with shards of several sizes: it needs --synthetic");
   }
   if (request.scenarios.contains("cache") && !flags.synthetic && flags.cache.empty()) {
-    return Usage("--scenario cache keeps what it reads on the local disk: say where by --cache, or use --synthetic");
+    return UsageError(
+        "--scenario cache keeps what it reads on the local disk: say where by --cache, or use --synthetic");
   }
   if (request.scenarios.contains("faults") && (!flags.synthetic || flags.store != "devstore")) {
-    return Usage("--scenario faults needs a store that fails on purpose: --synthetic with --store devstore");
+    return UsageError("--scenario faults needs a store that fails on purpose: --synthetic with --store devstore");
   }
   ASSIGN_OR_RETURN(request.threads, ParseCounts("--threads", flags.threads));
   if (request.threads.empty()) request.threads = UsualThreads(flags.quick);
@@ -112,11 +97,11 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
   settings.window_seconds = flags.seconds > 0 ? flags.seconds : (flags.quick ? 2 : 6);
   settings.windows = static_cast<int>(flags.repeats.value_or(flags.quick ? 3 : 5));
   if (!(flags.seconds >= 0 && flags.seconds <= 86'400)) {
-    return Usage("--seconds takes the time of a repeat in seconds, up to 86,400");
+    return UsageError("--seconds takes the time of a repeat in seconds, up to 86,400");
   }
   if (flags.seconds > 0) settings.warm_up_seconds = std::min(settings.warm_up_seconds, flags.seconds);
   if (!(flags.step_ms >= 0 && flags.step_ms <= 600'000)) {
-    return Usage("--step-ms takes a time in milliseconds, 0 to 600,000");
+    return UsageError("--step-ms takes a time in milliseconds, 0 to 600,000");
   }
   settings.step_seconds = flags.step_ms / 1000;
   settings.loader.batch = flags.batch;
@@ -126,9 +111,7 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
   settings.loader.bad_samples = BadSamples::kReplace;
   settings.loader.log_damage = false;
   ASSIGN_OR_RETURN(settings.loader.shuffle, ParseShuffle(flags.shuffle));
-  const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
-  if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
-  settings.loader.memory_bytes = *memory;
+  ASSIGN_OR_RETURN(settings.loader.memory_bytes, TakeSizeOrZero("--memory", flags.memory));
   request.samples = flags.samples > 0 ? flags.samples : (flags.quick ? 1000 : 2000);
   return request;
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
 
 #include "cache/memory_cache.h"
 #include "cli/console.h"

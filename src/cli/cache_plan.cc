@@ -82,9 +82,7 @@ absl::Status Warm(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
   RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "it would be gone with this command"));
   RangeCacheOptions disk{.folder = flags.cache};
-  if (!flags.cache_size.empty()) {
-    ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
-  }
+  RETURN_IF_ERROR(TakeSize("--cache-size", flags.cache_size, &disk.size_bytes));
   ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
   const InterruptStop interrupt;
   Runtime runtime;
@@ -100,13 +98,9 @@ absl::Status Warm(const PlanFlags& flags) {
   }
   const KeepCounts& kept = report.kept;
   if (flags.json) {
-    return WriteStdout(JsonObject{{"sample_bytes", report.sample_bytes},
-                                  {"there_bytes", report.cache.hit_bytes},
-                                  {"read_bytes", report.cache.miss_bytes},
-                                  {"requests", report.cache.requests},
-                                  {"written_bytes", kept.written_bytes},
-                                  {"no_room_bytes", kept.not_admitted_bytes},
-                                  {"dropped_bytes", kept.dropped_bytes}}
+    return WriteStdout(JSON_OF(report.sample_bytes, Named("there_bytes", report.cache.hit_bytes),
+                               Named("read_bytes", report.cache.miss_bytes), report.cache.requests, kept.written_bytes,
+                               Named("no_room_bytes", kept.not_admitted_bytes), kept.dropped_bytes)
                            .Versioned("cache.warm"));
   }
   return WriteStdout(fmt::format(

@@ -115,11 +115,8 @@ absl::StatusOr<bool> DiffCheckpoints(const CheckpointDiffFlags& flags, const Che
   ASSIGN_OR_RETURN(const std::vector<CheckpointDifference> differences,
                    CompareCheckpoints(first, manifest, second, other_manifest, stop));
   for (const CheckpointDifference& difference : differences) {
-    RETURN_IF_ERROR(WriteStdout(flags.json ? JsonObject{{"name", difference.name},
-                                                        {"kind", KindText(difference.kind)},
-                                                        {"first", difference.first},
-                                                        {"second", difference.second},
-                                                        {"elements", difference.elements}}
+    RETURN_IF_ERROR(WriteStdout(flags.json ? JSON_OF(difference.name, Named("kind", KindText(difference.kind)),
+                                                     difference.first, difference.second, difference.elements)
                                                  .Versioned("checkpoint.diff")
                                            : DifferenceText(difference)));
   }
@@ -132,10 +129,9 @@ absl::StatusOr<bool> CopyCheckpoint(const CopyCheckpointFlags& flags, const Chec
   ASSIGN_OR_RETURN(const CheckpointEntry copied,
                    to.Copy(from, entry, {.retention = {.keep = flags.keep}, .stop = stop}));
   const std::string uri = to.Uri() + AttemptFolder(copied.step, copied.attempt);
-  RETURN_IF_ERROR(WriteStdout(
-      flags.json
-          ? JsonObject{{"step", copied.step}, {"bytes", copied.bytes}, {"uri", uri}}.Versioned("checkpoint.cp")
-          : fmt::format("step {} is copied: {} to {}\n", copied.step, FormatSize(copied.bytes), Printable(uri))));
+  RETURN_IF_ERROR(WriteStdout(flags.json ? JSON_OF(copied.step, copied.bytes, uri).Versioned("checkpoint.cp")
+                                         : fmt::format("step {} is copied: {} to {}\n", copied.step,
+                                                       FormatSize(copied.bytes), Printable(uri))));
   return true;
 }
 
@@ -209,13 +205,11 @@ absl::Status TellRemoved(const CheckpointGcFlags& flags, const std::vector<Check
                          std::string_view why) {
   std::string text;
   for (const CheckpointAttempt& attempt : attempts) {
-    text += flags.json ? JsonObject{{"step", attempt.step},
-                                    {"attempt", attempt.attempt},
-                                    {"why", why},
-                                    {"removed", !flags.dry_run}}
-                             .Versioned("checkpoint.gc")
-                       : fmt::format("{} {}: {}\n", flags.dry_run ? "would remove" : "removed",
-                                     AttemptFolder(attempt.step, attempt.attempt), why);
+    text +=
+        flags.json
+            ? JSON_OF(attempt.step, attempt.attempt, why, Named("removed", !flags.dry_run)).Versioned("checkpoint.gc")
+            : fmt::format("{} {}: {}\n", flags.dry_run ? "would remove" : "removed",
+                          AttemptFolder(attempt.step, attempt.attempt), why);
   }
   return WriteStdout(text);
 }

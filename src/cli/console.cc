@@ -158,9 +158,8 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   if (now - drawn_ < kRedraw) return;
   drawn_ = now;
   if (ReportDescriptor() >= 0)
-    return TellReader(JsonObject{
-        {"work", label_}, {"done", done}, {"total", total}, {"unit", unit_ == Unit::kBytes ? "bytes" : "items"}}
-                          .Line());
+    return TellReader(
+        JSON_OF(Named("work", label_), done, total, Named("unit", unit_ == Unit::kBytes ? "bytes" : "items")).Line());
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   PrintError("\r\x1b[K{}", ProgressText(label_, done, total, seconds, unit_ == Unit::kBytes));

@@ -205,17 +205,9 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_
   FailEach("cp", report.failures, report.failed);
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
-    return WriteStdout(JsonObject{
-        {"objects", report.objects},
-        {"bytes", report.bytes},
-        {"unverified", report.unverified},
-        {"read_twice", report.read_twice},
-        {"failed", report.failed},
-        {"skipped", skipped},
-        {"indexes", indexes},
-        {"seconds", seconds},
-        {"dry_run",
-         flags.dry_run}}.Versioned("cp"));
+    return WriteStdout(JSON_OF(report.objects, report.bytes, report.unverified, report.read_twice, report.failed,
+                               skipped, indexes, seconds, flags.dry_run)
+                           .Versioned("cp"));
   }
   const std::string copied =
       flags.dry_run ? "would copy " + Counted(report.objects, "object") : CopiedText(report, indexes);

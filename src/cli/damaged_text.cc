@@ -16,8 +16,7 @@ std::string DamagedText(const DamagedSamples& damaged, const std::string& uri) {
 void AddDamaged(const DamagedSamples& damaged, JsonObject* json) {
   json->Add("bad_samples", uint64_t{damaged.count()});
   const std::optional<QuarantinedSample>& first = damaged.first();
-  json->Add("first_bad_sample",
-            first ? Json(JsonObject{{"sample", first->uri}, {"reason", first->reason}}) : Json(nullptr));
+  json->Add("first_bad_sample", first ? Json(JSON_OF(Named("sample", first->uri), first->reason)) : Json(nullptr));
 }
 
 }  // namespace millrace::cli

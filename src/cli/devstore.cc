@@ -10,7 +10,6 @@
 
 #include "base/file_text.h"
 #include "base/process.h"
-#include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -140,9 +139,7 @@ void CollectDevstore(const Devstore& devstore, const std::vector<std::string>& f
 absl::Status Serve(const DevstoreFlags& flags) {
   DevstoreOptions options = flags.options;
   if (!flags.bandwidth.empty()) {
-    const absl::StatusOr<uint64_t> bandwidth = ParseSize(flags.bandwidth);
-    if (!bandwidth.ok()) return AsUsage(Annotate(bandwidth.status(), "--bandwidth"));
-    options.bandwidth = *bandwidth;
+    ASSIGN_OR_RETURN(options.bandwidth, TakeSizeOrZero("--bandwidth", flags.bandwidth));
   }
   if (flags.access_log) {
     options.access_log = [](std::string_view line) { WriteStdout(fmt::format("{}\n", line)).IgnoreError(); };

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -36,10 +35,7 @@ JsonArray ChecksToJson(const std::vector<HealthCheck>& found) {
   JsonArray checks;
   for (const HealthCheck& check : found) {
     constexpr const char* kWords[] = {"ok", "failed", "skipped"};
-    checks.Add(JsonObject{{"name", check.name},
-                          {"result", kWords[static_cast<int>(check.result)]},
-                          {"text", check.text},
-                          {"remedy", check.remedy}});
+    checks.Add(JSON_OF(check.name, Named("result", kWords[static_cast<int>(check.result)]), check.text, check.remedy));
   }
   return checks;
 }

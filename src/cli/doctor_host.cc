@@ -70,8 +70,7 @@ absl::StatusOr<HostDoctorOptions> TakeHostOptions(const HostFlags& flags) {
 std::string ToJson(const HostDoctor& doctor, const std::string& node) {
   JsonObject figures;
   for (const auto& [name, value] : doctor.figures()) figures.Add(name, value);
-  return JsonObject{
-      {"ok", doctor.healthy()}, {"node", node}, {"checks", ChecksToJson(doctor.checks())}, {"figures", figures}}
+  return JSON_OF(Named("ok", doctor.healthy()), node, Named("checks", ChecksToJson(doctor.checks())), figures)
       .Versioned("doctor.host");
 }
 

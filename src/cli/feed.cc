@@ -8,9 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/process.h"
-#include "base/size.h"
 #include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -28,7 +26,6 @@
 #include "pipeline/loader_facts.h"
 #include "pipeline/loader_totals.h"
 #include "pipeline/staged_loader.h"
-#include "plan/stages.h"
 #include "service/service_source.h"
 #include "store/request_counts.h"
 
@@ -116,9 +113,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
     if (!start.ok()) return Annotate(start.status(), "--resume");
     options.start = *start;
   }
-  const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
-  if (!memory.ok()) return Annotate(memory.status(), "--memory");
-  options.memory_bytes = *memory;
+  ASSIGN_OR_RETURN(options.memory_bytes, TakeSizeOrZero("--memory", flags.memory));
   // These checks need no data; the samples of an epoch are not known yet.
   RETURN_IF_ERROR(options.image.Check());
   Batching batching;
@@ -153,13 +148,6 @@ class StateFile {
  public:
   explicit StateFile(std::string path) : path_(std::move(path)) {}
 
-  /// A folder that does not exist is more likely a slip than a wish.
-  absl::Status CheckFolder() const {
-    const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-    std::error_code error;
-    if (path_.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
-    return absl::NotFoundError(fmt::format("--state {}: there is no folder {}; make it first", path_, folder.string()));
-  }
   absl::Status Write(const LoaderReport& report) {
     if (path_.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(WriteFileAtomically(path_, StateOf(report).Line()));
@@ -342,7 +330,7 @@ absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(TakeWorkers(flags.workers)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
-  RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
+  RETURN_IF_ERROR(CheckFolderOf("--state", flags.state));
   if (IsStaged(flags, parsed)) RETURN_IF_ERROR(AsUsage(CheckStaged(flags)));
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = parsed.memory_bytes + std::min(CacheMemoryOf(cache), UINT64_MAX - parsed.memory_bytes);

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "base/number.h"
 #include "base/size.h"
 #include "cli/console.h"
 #include "cli/usage.h"
@@ -15,12 +15,6 @@
 namespace millrace::cli {
 
 namespace {
-
-template <typename T>
-bool ParseNumber(std::string_view text, T* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 std::vector<std::string> Split(std::string_view list) {
   return absl::StrSplit(ToAbsl(list), ',');

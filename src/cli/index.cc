@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -136,22 +135,13 @@ std::string ToJson(const IndexResult& result, double seconds) {
     damaged.Add(JsonObject{{"object", shard.key}, {"offset", offset}, {"why", shard.why}, {"samples", shard.samples}});
   }
   const SkippedMembers& members = result.report.skipped_members;
-  const JsonObject line{{"samples", summary.samples},
-                        {"samples_without_checksum", summary.samples_without_crc},
-                        {"objects", summary.objects},
-                        {"reused_objects", result.report.reused_objects},
-                        {"outlined_objects", result.report.outlined_objects},
-                        {"bytes", summary.span_bytes},
-                        {"fields", summary.field_names},
-                        {"index", result.place},
-                        {"index_bytes", summary.index_bytes},
-                        {"seconds", seconds},
-                        {"complete", result.missing == 0},
-                        {"missing_objects", result.missing},
-                        {"damaged", damaged},
-                        {"warnings", result.report.warnings},
-                        {"skipped", SkippedJson(result.report.skipped)},
-                        {"skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}}};
+  const JsonObject line =
+      JSON_OF(summary.samples, Named("samples_without_checksum", summary.samples_without_crc), summary.objects,
+              result.report.reused_objects, result.report.outlined_objects, Named("bytes", summary.span_bytes),
+              Named("fields", summary.field_names), Named("index", result.place), summary.index_bytes, seconds,
+              Named("complete", result.missing == 0), Named("missing_objects", result.missing), damaged,
+              result.report.warnings, Named("skipped", SkippedJson(result.report.skipped)),
+              Named("skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}));
   return line.Versioned("index");
 }
 
@@ -200,9 +190,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
   RETURN_IF_ERROR(CheckPart(flags));
   ASSIGN_OR_RETURN(const std::optional<TokenArrays> tokens, ToTokens(flags));
   RuntimeOptions limits;
-  if (!flags.memory.empty()) {
-    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
-  }
+  RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
   InterruptStop interrupt;
   Runtime runtime(limits);
   Stores stores(runtime);

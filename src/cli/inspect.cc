@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -9,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/number.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/inspect_report.h"
@@ -35,10 +35,7 @@ struct InspectFlags {
 absl::StatusOr<uint64_t> TakeDecode(const std::string& text) {
   if (text.empty()) return 0;
   if (text == kAll) return UINT64_MAX;
-  uint64_t count = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, count);
-  if (error == std::errc() && stop == end && count > 0) return count;
+  if (const auto count = ParseNumber<uint64_t>(text); count && *count > 0) return *count;
   return UsageError("--decode: '{}' is neither a whole number, 1 or more, nor '{}'", text, kAll);
 }
 

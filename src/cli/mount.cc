@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -18,6 +16,7 @@
 
 #include "absl/strings/str_split.h"
 #include "base/errno_status.h"
+#include "base/number.h"
 #include "base/unique_fd.h"
 #include "cache/cached_store.h"
 #include "cache/disk_cache.h"
@@ -65,9 +64,7 @@ struct MountFlags {
 constexpr std::chrono::hours kForever{24 * 365};
 
 absl::StatusOr<uint32_t> TakeNumber(std::string_view name, std::string_view text, int base) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error == std::errc() && end == text.data() + text.size()) return value;
+  if (const auto value = ParseNumber<uint32_t>(text, base)) return *value;
   return UsageError("-o {}: '{}' is not a number", name, text);
 }
 
@@ -103,19 +100,16 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
     *text = std::string(value);
     return absl::OkStatus();
   }
-  if (word == "allow_other") {
-    options.allow_other = true;
-  } else if (word == "writable") {
-    flags.writable = true;
-  } else if (word == "no-overwrite") {
-    flags.no_overwrite = true;
-  } else if (word == "links") {
-    flags.links = true;
-  } else if (word == "no-links") {
-    flags.no_links = true;
-  } else if (word == "no-staging") {
-    flags.no_staging = true;
-  } else if (word == "ro") {
+  const std::pair<std::string_view, bool*> switches[] = {
+      {"allow_other", &options.allow_other}, {"writable", &flags.writable},
+      {"no-overwrite", &flags.no_overwrite}, {"links", &flags.links},
+      {"no-links", &flags.no_links},         {"no-staging", &flags.no_staging}};
+  for (const auto& [option, is_on] : switches) {
+    if (word != option) continue;
+    *is_on = true;
+    return absl::OkStatus();
+  }
+  if (word == "ro") {
     flags.writable = false;
   } else if (name == "uid") {
     ASSIGN_OR_RETURN(options.uid, TakeNumber(name, value, 10));
@@ -162,9 +156,7 @@ absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
   }
   if (!flags.writable || flags.no_staging) return absl::OkStatus();
   ASSIGN_OR_RETURN(options.staging_folder, StagingFolderOf(flags));
-  if (!flags.staging_size.empty()) {
-    ASSIGN_OR_RETURN(options.staging_bytes, TakeSize("--staging-size", flags.staging_size));
-  }
+  RETURN_IF_ERROR(TakeSize("--staging-size", flags.staging_size, &options.staging_bytes));
   if (!flags.publish_on_fsync.empty()) {
     ASSIGN_OR_RETURN(options.publish_every, TakeDuration("--publish-on-fsync", flags.publish_on_fsync));
   }
@@ -313,15 +305,11 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
   }
   ASSIGN_OR_RETURN(const MountOptions options, TakeOptions(flags));
   RuntimeOptions limits;
-  if (!flags.memory.empty()) {
-    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
-  }
+  RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
   RangeCacheOptions disk;
   RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "the kernel keeps in memory what was read of a mount"));
   if (!flags.cache.empty()) disk.folder = std::filesystem::absolute(flags.cache);
-  if (!flags.cache_size.empty()) {
-    ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
-  }
+  RETURN_IF_ERROR(TakeSize("--cache-size", flags.cache_size, &disk.size_bytes));
   ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
   if (!flags.log.empty()) flags.log = std::filesystem::absolute(flags.log);
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));

@@ -229,9 +229,7 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   InterruptStop interrupt;
   options.stop = interrupt.token();
   RuntimeOptions limits;
-  if (!flags.memory.empty()) {
-    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
-  }
+  RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
   Runtime runtime(limits);
   Stores stores(runtime);
   stores.SetOutageLimit(outage_limit);

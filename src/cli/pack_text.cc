@@ -44,12 +44,7 @@ absl::Status RunPackText(const std::vector<std::string>& sources, const std::str
                          const PackTextFlags& flags, bool skip_bad, bool force, bool json) {
   JsonArray list;
   for (const std::string& source : sources) list.Add(source);
-  JsonObject options{{"source", list},
-                     {"destination", destination},
-                     {"tokenizer", flags.tokenizer},
-                     {"skip_bad", skip_bad},
-                     {"force", force},
-                     {"json", json}};
+  JsonObject options = JSON_OF(Named("source", list), destination, flags.tokenizer, skip_bad, force, json);
   const auto add = [&options](const char* name, const std::optional<std::string>& value) {
     if (value) options.Add(name, *value);
   };

@@ -108,19 +108,11 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
   FailEach("sync", done.copied.failures, done.copied.failed);
   FailEach("sync", done.removed.failures, done.removed.failed);
   if (flags.json) {
-    return WriteStdout(JsonObject{
-        {"copied", done.copied.objects},
-        {"bytes", done.copied.bytes},
-        {"unverified", done.copied.unverified},
-        {"read_twice", done.copied.read_twice},
-        {"removed", done.removed.objects},
-        {"failed", done.copied.failed + done.removed.failed},
-        {"skipped", done.skipped},
-        {"indexes", done.indexes},
-        {"seconds", seconds},
-        {"unchanged", done.unchanged},
-        {"dry_run",
-         flags.dry_run}}.Versioned("sync"));
+    return WriteStdout(JSON_OF(Named("copied", done.copied.objects), done.copied.bytes, done.copied.unverified,
+                               done.copied.read_twice, Named("removed", done.removed.objects),
+                               Named("failed", done.copied.failed + done.removed.failed), done.skipped, done.indexes,
+                               seconds, done.unchanged, flags.dry_run)
+                           .Versioned("sync"));
   }
   return WriteStdout(fmt::format("{}{}, {}, removed {}, unchanged {}, in {:.1f} s\n",
                                  flags.dry_run ? "would have " : "", CopiedText(done.copied, done.indexes),

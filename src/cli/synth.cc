@@ -54,10 +54,8 @@ absl::Status Synth(const SynthFlags& flags) {
   RETURN_IF_ERROR(made.status());
   const double seconds = SecondsSince(start);
   if (flags.json) {
-    const JsonObject report{{"objects", flags.count},
-                            {"bytes", made->bytes},
-                            {"classes", std::min(flags.classes, flags.count)},
-                            {"seconds", seconds}};
+    const JsonObject report = JSON_OF(Named("objects", flags.count), made->bytes,
+                                      Named("classes", std::min(flags.classes, flags.count)), seconds);
     return WriteStdout(report.Versioned("synth"));
   }
   return WriteStdout(

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -170,8 +169,7 @@ absl::StatusOr<bool> AbortUploads(const UploadsFlags& flags) {
   FailEach("uploads", aborted.failures, aborted.failed);
   if (flags.json) {
     RETURN_IF_ERROR(WriteStdout(
-        JsonObject{{"aborted", aborted.uploads}, {"failed", aborted.failed}, {"dry_run", flags.dry_run}}.Versioned(
-            "uploads.abort")));
+        JSON_OF(Named("aborted", aborted.uploads), aborted.failed, flags.dry_run).Versioned("uploads.abort")));
   } else {
     RETURN_IF_ERROR(WriteStdout(
         fmt::format("{} {}\n", flags.dry_run ? "would abort" : "aborted", Counted(aborted.uploads, "upload"))));

@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -37,9 +36,7 @@ absl::Status Move(const VolumeCommandFlags& flags) {
   ASSIGN_OR_RETURN(const VolumeOptions options, TakeVolume(flags.volume));
   ASSIGN_OR_RETURN(const VolumeHere here, BringVolume(options, SayVolume));
   if (!flags.json) return absl::OkStatus();
-  return WriteStdout(
-      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", options.path}}
-          .Versioned("volume.move"));
+  return WriteStdout(JSON_OF(here.volume, here.zone, here.device, options.path).Versioned("volume.move"));
 }
 
 absl::Status DetachHere(const VolumeCommandFlags& flags) {
@@ -73,14 +70,9 @@ absl::Status PrintVolume(const Ec2Volume& volume, bool json) {
   const std::string instance = volume.attachments.empty() ? "" : volume.attachments.front().instance;
   const bool serves = VolumeGeneration(volume).has_value();
   if (json) {
-    return WriteStdout(JsonObject{
-        {"name", name},
-        {"volume", volume.id},
-        {"zone", volume.zone},
-        {"state", volume.state},
-        {"gib", volume.size_gib},
-        {"instance", instance},
-        {"serves", serves}}.Versioned("volume.ls"));
+    return WriteStdout(JSON_OF(name, Named("volume", volume.id), volume.zone, volume.state,
+                               Named("gib", volume.size_gib), instance, serves)
+                           .Versioned("volume.ls"));
   }
   return WriteStdout(
       Printable(fmt::format("{}  {}  {}  {} GiB  {}{}{}", name, volume.id, volume.zone, volume.size_gib, volume.state,
@@ -91,9 +83,8 @@ absl::Status PrintVolume(const Ec2Volume& volume, bool json) {
 absl::Status PrintSnapshot(const Ec2Snapshot& snapshot, bool json) {
   const std::string name = TagText(snapshot.tags, kVolumeNameTag);
   if (json) {
-    return WriteStdout(
-        JsonObject{{"name", name}, {"snapshot", snapshot.id}, {"of", snapshot.volume}, {"state", snapshot.state}}
-            .Versioned("volume.ls"));
+    return WriteStdout(JSON_OF(name, Named("snapshot", snapshot.id), Named("of", snapshot.volume), snapshot.state)
+                           .Versioned("volume.ls"));
   }
   return WriteStdout(Printable(fmt::format("{}  {} of {}  {} {}", name, snapshot.id, snapshot.volume, snapshot.state,
                                            snapshot.progress)) +

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/size.h"
 #include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
+#include "cli/usage.h"
 #include "service/worker_calls.h"
 #include "service/worker_tls.h"
 #include "service/worker_token.h"
@@ -59,9 +59,7 @@ absl::Status Serve(const WorkerFlags& flags) {
   WorkerOptions options{.host = address->host, .port = address->port, .allow = flags.allow};
   for (const std::string& uri : flags.allow) RETURN_IF_ERROR(CheckUri(uri));
   if (!flags.keep_decoded.empty()) {
-    const absl::StatusOr<uint64_t> size = ParseSize(flags.keep_decoded);
-    if (!size.ok()) return AsUsage(Annotate(size.status(), "--keep-decoded"));
-    options.kept_bytes = *size;
+    ASSIGN_OR_RETURN(options.kept_bytes, TakeSizeOrZero("--keep-decoded", flags.keep_decoded));
   }
   ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));
   if (!flags.tls.empty()) {
@@ -69,9 +67,7 @@ absl::Status Serve(const WorkerFlags& flags) {
   }
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   if (!flags.memory.empty()) {
-    const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
-    if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
-    runtime_options.memory_bytes = *memory;
+    ASSIGN_OR_RETURN(runtime_options.memory_bytes, TakeSizeOrZero("--memory", flags.memory));
   }
   ASSIGN_OR_RETURN(const std::optional<RangeCacheOptions> cache, flags.cache.Take());
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));

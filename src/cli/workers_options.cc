@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
+#include "base/number.h"
 #include "service/host_list.h"
 #include "service/worker_places.h"
 #include "service/worker_token.h"
@@ -52,12 +52,10 @@ absl::StatusOr<std::optional<ServiceOptions>> TakeWorkers(const WorkersFlags& fl
   options.compress = !flags.compression.empty();
   options.local_follows = flags.local_streams == "auto";
   if (!options.local_follows) {
-    const std::string& text = flags.local_streams;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.local_streams);
-    if (error != std::errc() || end != text.data() + text.size() ||
+    if (!ParseNumber(flags.local_streams, &options.local_streams) ||
         options.local_streams > ServiceOptions::kMaxStreams) {
       return absl::InvalidArgumentError(fmt::format("--local-streams: \"{}\" is neither auto nor a number from 0 to {}",
-                                                    text, ServiceOptions::kMaxStreams));
+                                                    flags.local_streams, ServiceOptions::kMaxStreams));
     }
   }
   ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));
