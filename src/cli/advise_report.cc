@@ -6,7 +6,6 @@
 #include "base/size.h"
 #include "cli/bench_report.h"
 #include "cli/console.h"
-#include "cli/damaged_text.h"
 #include "cli/json_text.h"
 #include "diagnose/advise_answer.h"
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/atomic_file.h"
-#include "cli/bench_compare_command.h"
 #include "cli/bench_page.h"
 #include "cli/bench_report.h"
 #include "cli/bench_request.h"

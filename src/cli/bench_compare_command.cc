@@ -1,4 +1,3 @@
-#include "cli/bench_compare_command.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +6,7 @@
 
 #include "base/file_text.h"
 #include "cli/bench_report.h"
+#include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "diagnose/bench_compare.h"

@@ -3,8 +3,6 @@
 #include <vector>
 
 #include "cli/bench_report.h"
-#include "cli/damaged_text.h"
-#include "cli/json_text.h"
 
 namespace millrace {
 
@@ -210,6 +208,12 @@ JsonObject PageJson(const BenchReport& report) {
 }
 
 }  // namespace
+
+void AddDamaged(const DamagedSamples& damaged, JsonObject* json) {
+  json->Add("bad_samples", uint64_t{damaged.count()});
+  const std::optional<QuarantinedSample>& first = damaged.first();
+  json->Add("first_bad_sample", first ? Json(JSON_OF(Named("sample", first->uri), first->reason)) : Json(nullptr));
+}
 
 std::string BenchJson(const BenchReport& report) {
   return ReportJson(report).Versioned("bench");

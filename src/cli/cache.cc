@@ -6,7 +6,6 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "cache/cache_tools.h"
-#include "cli/cache_commands.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 #include "cache/memory_cache.h"
 #include "cli/console.h"
 #include "cli/usage.h"

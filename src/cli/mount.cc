@@ -15,8 +15,11 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "base/errno_status.h"
 #include "base/number.h"
+#include "base/shell_word.h"
+#include "base/size.h"
 #include "base/unique_fd.h"
 #include "cache/cached_store.h"
 #include "cache/disk_cache.h"
@@ -24,8 +27,8 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
-#include "cli/mount_recover.h"
 #include "cli/usage.h"
+#include "mount/staging.h"
 #include "store/request_counts.h"
 #include "store/stores.h"
 #include "transfer/artifact.h"
@@ -295,6 +298,29 @@ absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, co
                    Mount::Open(*from.store, runtime.memory(), AsFolder(from.prefix), options));
   elsewhere.reset();
   return mount->Serve([&] { background.Ready(flags.log); });
+}
+
+// Prints the files that mounts which have ended have left in their staging folders below `folder`, and how to get them
+// to the store.
+absl::Status PrintLeftFiles(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<LeftFile> files, StagingFolder::ListLeft(folder));
+  if (files.empty()) PrintError("millrace mount: no files were left in {}\n", Printable(folder));
+  std::string text;
+  for (const LeftFile& file : files) {
+    const std::string when =
+        absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(file.modified_ms), absl::LocalTimeZone());
+    const std::string& why = file.record.why;
+    text += fmt::format("{}  {}  {}\n  {}\n", Printable(file.record.uri), FormatSize(file.record.size), when,
+                        why.empty() ? "the mount ended before the file was closed" : Printable(why));
+    if (file.is_whole) {
+      text += fmt::format("  millrace cp {} {} && rm {}\n", ShellWord(file.path), ShellWord(file.record.uri),
+                          ShellWord(file.path));
+    } else {
+      text += fmt::format("  in part: the missing bytes are in the version {}; the others are in {}\n",
+                          Printable(file.record.base), Printable(file.path));
+    }
+  }
+  return WriteStdout(text);
 }
 
 absl::StatusOr<int> RunMount(MountFlags flags) {

@@ -20,7 +20,6 @@
 #include "cli/console.h"
 #include "cli/metrics_option.h"
 #include "cli/run_flags.h"
-#include "cli/run_words.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
 #include "diagnose/advise_answer.h"
