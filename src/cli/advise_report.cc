@@ -161,11 +161,9 @@ std::string DerivationsText(const std::vector<Derivation>& lines) {
 }
 
 JsonArray DerivationsJson(const std::vector<Derivation>& lines) {
-  JsonArray json;
-  for (const Derivation& line : lines) {
-    json.Add(JSON_OF(line.name, line.formula, line.numbers, line.value, line.unit));
-  }
-  return json;
+  return JsonOfEach(lines, [&](const Derivation& line) {
+    return JSON_OF(line.name, line.formula, line.numbers, line.value, line.unit);
+  });
 }
 
 std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
@@ -188,8 +186,6 @@ std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
 }
 
 std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
-  JsonArray predictions;
-  for (const CostPrediction& one : advice.predictions) predictions.Add(PredictionJson(one));
   const DataFacts& data = advice.data;
   JsonObject json{
       {"data", JSON_OF(data.uri, Named("kind", KindName(data.kind)), data.samples, data.objects, data.object_bytes,
@@ -204,7 +200,7 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
       {"machine_price_date", settings.machine ? Json(settings.machine->date) : Json(nullptr)},
       {"storage_dollars_per_month", StorageDollarsPerMonth(static_cast<double>(data.object_bytes), settings.prices)},
       {"plan", JsonObject{{"requests", advice.inputs.stream_requests}, {"bytes", advice.inputs.stream_bytes}}},
-      {"predictions", predictions},
+      {"predictions", JsonOfEach(advice.predictions, PredictionJson)},
       {"answer", AnswerLines(advice, settings)},
       {"recommendation", RecommendationJson(RecommendedBy(advice))},
       {"flow", FlowJson(advice)},

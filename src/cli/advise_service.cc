@@ -172,8 +172,6 @@ std::string ServiceAdviceText(const ServiceAdvice& advice, const ServiceQuestion
 }
 
 std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices) {
-  JsonArray plans;
-  for (const ServicePlan& plan : advice.plans) plans.Add(PlanJson(plan));
   JsonObject json = JSON_OF(
       Named("machine", question.trainer.name), advice.accelerators, question.trainer.vcpus,
       Named("vcpus_per_accelerator", advice.vcpus_each), Named("step_seconds", advice.before.seconds),
@@ -182,7 +180,8 @@ std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion
       Named("cpu_utilization_most", advice.most_cpu_utilization),
       Named("gpu_utilization_most", advice.most_gpu_utilization), question.cpu_seconds_per_sample,
       question.receive_seconds_per_sample, Named("prices", JsonObject{{"date", prices.date}, {"from", prices.from}}),
-      plans, Named("take", advice.best ? Json(static_cast<uint64_t>(*advice.best)) : Json(nullptr)),
+      Named("plans", JsonOfEach(advice.plans, PlanJson)),
+      Named("take", advice.best ? Json(static_cast<uint64_t>(*advice.best)) : Json(nullptr)),
       Named("advice", advice.sentences), Named("arithmetic", DerivationsJson(advice.lines)));
   if (advice.need) {
     json.Add("vcpus_needed", advice.need->needed)

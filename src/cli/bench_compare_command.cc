@@ -48,11 +48,10 @@ std::string CompareText(const BenchComparison& comparison) {
 }
 
 std::string CompareJson(const BenchComparison& comparison) {
-  JsonArray measures;
-  for (const ComparedMeasure& one : comparison.measures) {
-    measures.Add(JSON_OF(one.point, one.measure, Named("first", one.first.median), Named("second", one.second.median),
-                         one.ratio(), Named("verdict", kVerdicts[static_cast<int>(one.verdict)])));
-  }
+  const JsonArray measures = JsonOfEach(comparison.measures, [&](const ComparedMeasure& one) {
+    return JSON_OF(one.point, one.measure, Named("first", one.first.median), Named("second", one.second.median),
+                   one.ratio(), Named("verdict", kVerdicts[static_cast<int>(one.verdict)]));
+  });
   return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Versioned("bench.compare");
 }
 

@@ -6,6 +6,7 @@
 
 namespace millrace {
 
+// Json finds these two by the namespace of what it gets.
 static cli::JsonObject JsonOf(const Spread& spread) {
   return JSON_OF(spread.median, spread.least, spread.most);
 }

@@ -17,14 +17,22 @@ Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
 
 absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
   if (place.empty()) return std::nullopt;
-  RangeCacheOptions options{.folder = place};
-  ASSIGN_OR_RETURN(options.tenant, TakeCacheTenant(tenant));
+  RETURN_IF_ERROR(AsUsage(Annotate(CheckCacheTenant(tenant), "--cache-tenant")));
+  RangeCacheOptions options{.folder = place, .tenant = tenant};
   if (!size.empty()) {
     ASSIGN_OR_RETURN(options.size_bytes, TakeSize("--cache-size", size));
   } else if (options.in_memory()) {
     return UsageError("--cache memory needs --cache-size, such as --cache-size 4GiB");
   }
   return options;
+}
+
+absl::StatusOr<RangeCacheOptions> CacheOption::TakeFolder(std::string_view why_not_memory) const {
+  if (place == RangeCacheOptions::kMemory) {
+    return UsageError("--cache memory: {}; name a folder (one that is called memory is ./memory)", why_not_memory);
+  }
+  ASSIGN_OR_RETURN(const std::optional<RangeCacheOptions> options, Take());
+  return options.value_or(RangeCacheOptions());
 }
 
 void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant) {
@@ -34,18 +42,8 @@ void AddCacheTenant(const Command& command, const Option& cache, std::string* te
       .Needs(cache);
 }
 
-absl::StatusOr<std::string> TakeCacheTenant(const std::string& tenant) {
-  RETURN_IF_ERROR(AsUsage(Annotate(CheckCacheTenant(tenant), "--cache-tenant")));
-  return tenant;
-}
-
 uint64_t CacheMemoryOf(const std::optional<RangeCacheOptions>& cache) {
   return cache && cache->in_memory() ? MemoryCache::MemoryFor(cache->size_bytes) : 0;
-}
-
-absl::Status RefuseCacheInMemory(std::string_view place, std::string_view why) {
-  if (place != RangeCacheOptions::kMemory) return absl::OkStatus();
-  return UsageError("--cache memory: {}; name a folder (one that is called memory is ./memory)", why);
 }
 
 }  // namespace millrace::cli

@@ -28,9 +28,7 @@ namespace {
 
 struct PlanFlags {
   std::string uri;
-  std::string cache;
-  std::string cache_size;
-  std::string cache_tenant;
+  CacheOption cache;
   std::string shuffle = "window";
   uint64_t seed = 0;
   std::optional<uint64_t> extent;
@@ -80,10 +78,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIt(Runtime& runtime, Stores& stores
 
 absl::Status Warm(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
-  RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "it would be gone with this command"));
-  RangeCacheOptions disk{.folder = flags.cache};
-  RETURN_IF_ERROR(TakeSize("--cache-size", flags.cache_size, &disk.size_bytes));
-  ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
+  ASSIGN_OR_RETURN(const RangeCacheOptions disk, flags.cache.TakeFolder("it would be gone with this command"));
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
@@ -93,7 +88,7 @@ absl::Status Warm(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(options.cache, DiskCache::Open(disk));
   WarmReport report;
   {
-    ProgressLine progress("warming " + flags.cache, ProgressLine::Unit::kBytes);
+    ProgressLine progress("warming " + flags.cache.place, ProgressLine::Unit::kBytes);
     ASSIGN_OR_RETURN(report, WarmCache(*dataset, options, progress.Task(interrupt.token())));
   }
   const KeepCounts& kept = report.kept;
@@ -105,7 +100,7 @@ absl::Status Warm(const PlanFlags& flags) {
   }
   return WriteStdout(fmt::format(
       "{} of samples: {} were in {} already, {} came from the store in {}, and {} of them are kept\n",
-      FormatSize(report.sample_bytes), FormatSize(report.cache.hit_bytes), flags.cache,
+      FormatSize(report.sample_bytes), FormatSize(report.cache.hit_bytes), flags.cache.place,
       FormatSize(report.cache.miss_bytes), Counted(report.cache.requests, "request"), FormatSize(kept.written_bytes)));
 }
 
@@ -165,9 +160,9 @@ void AddCacheWarm(Command cache) {
   const Command warm = cache.AddCommand("warm", "Read a data set into a cache before a job needs it");
   auto flags = std::make_shared<PlanFlags>();
   AddPlanOptions(warm, flags.get());
-  const Option folder = warm.Add("--cache DIR", &flags->cache, "The folder of the cache").Required();
-  AddCacheTenant(warm, folder, &flags->cache_tenant);
-  warm.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]");
+  const Option folder = warm.Add("--cache DIR", &flags->cache.place, "The folder of the cache").Required();
+  AddCacheTenant(warm, folder, &flags->cache.tenant);
+  warm.Add("--cache-size", &flags->cache.size, "Max size of the cache on disk [all but 5 %]");
   warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared; other data do not replace it");
   warm.AddFlag("--json", &flags->json,
                R"(One JSON object: {"sample_bytes", "there_bytes", "read_bytes", "requests", "written_bytes", )"

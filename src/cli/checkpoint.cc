@@ -132,11 +132,7 @@ void AddCheckpointLs(const Command& checkpoint) {
   ls.AddFlag("--json", &flags->json,
              R"(One JSON object a checkpoint: {"step", "attempt", "bytes", "saved", "newest"})");
   ls.Footer("Examples:\n  millrace checkpoint ls s3://bucket/run-7");
-  ls.Run([flags] {
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return ListCheckpoints(*flags, *open[0], stop);
-    });
-  });
+  ls.Run([flags] { return WithCheckpointsOf(*flags, ListCheckpoints); });
 }
 
 void AddCheckpointShow(const Command& checkpoint) {
@@ -147,11 +143,7 @@ void AddCheckpointShow(const Command& checkpoint) {
                R"(One JSON object: {"step", "uri", "epoch", "saved", "host", "bytes", "shards": [{"name", "bytes", )"
                R"("crc32c"}]})");
   show.Footer("Examples:\n  millrace checkpoint show s3://bucket/run-7 --step 1200");
-  show.Run([flags] {
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return ShowCheckpoint(*flags, *open[0], stop);
-    });
-  });
+  show.Run([flags] { return WithCheckpointsOf(*flags, ShowCheckpoint); });
 }
 
 void AddCheckpointVerify(const Command& checkpoint) {
@@ -170,9 +162,7 @@ void AddCheckpointVerify(const Command& checkpoint) {
     if (flags->all && flags->step) {
       return Fail("checkpoint", UsageError("--all and --step contradict each other"));
     }
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return flags->all ? VerifyAll(*flags, *open[0], stop) : VerifyOne(*flags, *open[0], stop);
-    });
+    return WithCheckpointsOf(*flags, flags->all ? VerifyAll : VerifyOne);
   });
 }
 

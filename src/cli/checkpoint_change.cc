@@ -352,9 +352,7 @@ void AddCheckpointGc(const Command& checkpoint) {
     if (flags->claim && flags->dry_run) {
       return Fail("checkpoint", UsageError("--claim and --dry-run contradict each other"));
     }
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return CollectGarbage(*flags, *open[0], stop);
-    });
+    return WithCheckpointsOf(*flags, CollectGarbage);
   });
 }
 

@@ -106,6 +106,17 @@ absl::Status CheckObjectUri(const std::string& uri) {
   return AsUsage(ParseObjectUri(uri).status());
 }
 
+StopSignals::StopSignals() {
+  sigemptyset(&signals_);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals_, signal);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+}
+
+void StopSignals::Wait() const {
+  int received = 0;
+  sigwait(&signals_, &received);
+}
+
 bool AtTerminal() {
   return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
 }

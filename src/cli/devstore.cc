@@ -1,8 +1,6 @@
 #include "devstore/devstore.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <memory>
 #include <optional>
@@ -116,14 +114,6 @@ void WarnIfOpen(const DevstoreOptions& options) {
       options.anonymous ? "leave --anonymous out and " : "");
 }
 
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
-}
-
 void CollectDevstore(const Devstore& devstore, const std::vector<std::string>& faults, MetricsText* text) {
   for (const auto& [answer, count] : devstore.counters()) {
     text->Counter("millrace_devstore_answers_total", "Answers by method and HTTP status; 0: cut before the status.",
@@ -147,9 +137,7 @@ absl::Status Serve(const DevstoreFlags& flags) {
   RETURN_IF_ERROR(TakeSecret(flags, &options));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   WarnIfOpen(options);
-  // Blocked before there are threads, so that only the wait below takes them.
-  const sigset_t signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
   absl::StatusOr<std::unique_ptr<Devstore>> started = Devstore::Start(std::move(options));
   if (absl::IsInvalidArgument(started.status())) return AsUsage(started.status());  // there are only options
   ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> devstore, std::move(started));
@@ -159,8 +147,7 @@ absl::Status Serve(const DevstoreFlags& flags) {
                    }));
   if (!devstore->ca_file().empty()) RETURN_IF_ERROR(WriteStdout(fmt::format("CA file: {}\n", devstore->ca_file())));
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", devstore->url())));
-  int received = 0;
-  sigwait(&signals, &received);
+  signals.Wait();
   return absl::OkStatus();
 }
 

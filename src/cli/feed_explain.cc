@@ -87,10 +87,9 @@ JsonObject ToJson(const Source& source, const LoaderOptions& options, const Load
     if (source.tokens() != nullptr) one.Add("pieces", sample.pieces).Add("tokens", sample.tokens);
     first.Add(one);
   }
-  JsonArray parts;
-  for (const LoaderExplanation::Part& part : found.parts) {
-    parts.Add(JSON_OF(part.uri, Named("class", part.class_name), part.samples, part.wanted, part.drawn, part.passes()));
-  }
+  const JsonArray parts = JsonOfEach(found.parts, [&](const LoaderExplanation::Part& part) {
+    return JSON_OF(part.uri, Named("class", part.class_name), part.samples, part.wanted, part.drawn, part.passes());
+  });
   JsonObject json = JSON_OF(
       source.uri(), found.samples, Named("objects", Objects(source)), Named("bytes", source.total_bytes()), order,
       Named("batches", JSON_OF(options.batch, options.rank, options.world, Named("last", LastName(options.last)),

@@ -52,10 +52,9 @@ std::string FeedJson(const Source* source, const FeedResult& result, const Reque
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls.Add(StallCauseName(static_cast<StallCause>(i)), result.report.stalls.seconds[i]);
   }
-  JsonArray quarantine;
-  for (const QuarantinedSample& bad : result.report.quarantine) {
-    quarantine.Add(JSON_OF(Named("sample", bad.uri), bad.reason, bad.replacement, bad.epoch));
-  }
+  const JsonArray quarantine = JsonOfEach(result.report.quarantine, [&](const QuarantinedSample& bad) {
+    return JSON_OF(Named("sample", bad.uri), bad.reason, bad.replacement, bad.epoch);
+  });
   JsonObject json = JSON_OF(
       result.report.samples, result.seconds, result.open_seconds, result.first_batch_seconds,
       Named("samples_per_second", result.seconds > 0 ? static_cast<double>(result.report.samples) / result.seconds : 0),

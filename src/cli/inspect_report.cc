@@ -62,11 +62,10 @@ JsonObject SuspiciousJson(const InspectReport& report, ObjectNames& names) {
   JsonArray lacking;
   for (const LackingField& field : survey.lacking)
     lacking.Add(FindingJson(field.samples, names).Add("fields", field.names));
-  JsonArray pairs;
-  for (const DuplicateKey& pair : report.duplicates.examples) {
-    pairs.Add(JsonObject{
-        {"key", pair.first.key}, {"first", PlaceJson(pair.first, names)}, {"again", PlaceJson(pair.again, names)}});
-  }
+  const JsonArray pairs = JsonOfEach(report.duplicates.examples, [&](const DuplicateKey& pair) {
+    return JsonObject{
+        {"key", pair.first.key}, {"first", PlaceJson(pair.first, names)}, {"again", PlaceJson(pair.again, names)}};
+  });
   return {{"empty", FindingJson(survey.empty, names)},
           {"empty_fields", empty_fields},
           {"lacking_fields", lacking},
@@ -99,11 +98,10 @@ Json PreviewJson(const InspectReport& report, ObjectNames& names) {
 }
 
 JsonArray FieldsJson(const Survey& survey) {
-  JsonArray fields;
-  for (const auto& [name, counts] : survey.fields) {
-    fields.Add(JSON_OF(name, Named("type", TypeNames(counts)), counts.samples, counts.bytes));
-  }
-  return fields;
+  return JsonOfEach(survey.fields, [](const auto& field) {
+    const auto& [name, counts] = field;
+    return JSON_OF(name, Named("type", TypeNames(counts)), counts.samples, counts.bytes);
+  });
 }
 
 std::string ClassText(const Index& index) {

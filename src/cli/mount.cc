@@ -43,9 +43,7 @@ struct MountFlags {
   std::string folder;
   std::string timeout = "30s";
   std::string metadata_ttl = "1s";
-  std::string cache;
-  std::string cache_size;
-  std::string cache_tenant;
+  CacheOption cache;
   std::string memory;
   std::string log;
   std::string order;
@@ -88,12 +86,12 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
   const std::string_view value = equals == word.npos ? std::string_view() : word.substr(equals + 1);
   const std::pair<std::string_view, std::string*> texts[] = {{"timeout", &flags.timeout},
                                                              {"metadata-ttl", &flags.metadata_ttl},
-                                                             {"cache", &flags.cache},
-                                                             {"cache-size", &flags.cache_size},
+                                                             {"cache", &flags.cache.place},
+                                                             {"cache-size", &flags.cache.size},
                                                              {"memory", &flags.memory},
                                                              {"log", &flags.log},
                                                              {"order", &flags.order},
-                                                             {"cache-tenant", &flags.cache_tenant},
+                                                             {"cache-tenant", &flags.cache.tenant},
                                                              {"staging", &flags.staging},
                                                              {"staging-size", &flags.staging_size},
                                                              {"publish-on-fsync", &flags.publish_on_fsync},
@@ -132,7 +130,7 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
 // Returns the place of the bytes of written files: on the disk of the cache unless another one is named.
 absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
   if (!flags.staging.empty()) return std::filesystem::absolute(flags.staging);
-  if (!flags.cache.empty()) return std::filesystem::absolute(flags.cache);
+  if (!flags.cache.place.empty()) return std::filesystem::absolute(flags.cache.place);
   std::string folder = DefaultCacheFolder();
   if (!folder.empty()) return folder;
   return UsageError(
@@ -332,11 +330,9 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
   ASSIGN_OR_RETURN(const MountOptions options, TakeOptions(flags));
   RuntimeOptions limits;
   RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
-  RangeCacheOptions disk;
-  RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "the kernel keeps in memory what was read of a mount"));
-  if (!flags.cache.empty()) disk.folder = std::filesystem::absolute(flags.cache);
-  RETURN_IF_ERROR(TakeSize("--cache-size", flags.cache_size, &disk.size_bytes));
-  ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
+  ASSIGN_OR_RETURN(RangeCacheOptions disk,
+                   flags.cache.TakeFolder("the kernel keeps in memory what was read of a mount"));
+  if (!disk.folder.empty()) disk.folder = std::filesystem::absolute(disk.folder);
   if (!flags.log.empty()) flags.log = std::filesystem::absolute(flags.log);
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   Background background;
@@ -403,9 +399,9 @@ void AddMount(Command app) {
   mount.AddShown(
       "--metadata-ttl TIME", &flags->metadata_ttl,
       "How long names and sizes are believed, and also that a file does not exist: a time, minimal or indefinite");
-  const Option cache = mount.Add("--cache DIR", &flags->cache, "Keep bytes that are read in this folder");
-  mount.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]").Needs(cache);
-  AddCacheTenant(mount, cache, &flags->cache_tenant);
+  const Option cache = mount.Add("--cache DIR", &flags->cache.place, "Keep bytes that are read in this folder");
+  mount.Add("--cache-size", &flags->cache.size, "Max size of the cache on disk [all but 5 %]").Needs(cache);
+  AddCacheTenant(mount, cache, &flags->cache.tenant);
   mount.Add("--order FILE", &flags->order,
             "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it");
   mount.Add("--memory", &flags->memory, "Budget for bytes that are read ahead [half of the memory]");

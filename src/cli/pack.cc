@@ -345,6 +345,24 @@ absl::Status RunPack(const PackFlags& flags) {
                      SkippedText(result.passed_over));
 }
 
+constexpr const char* kPackFooter =
+    "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
+    "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
+    "the same bytes, on any number of machines.\n\n"
+    "After an interrupt, a kill or an error the same command continues. Until all shards are written, the "
+    "destination is not a data set yet. More: docs/pack.md\n\n"
+    "Examples:\n"
+    "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
+    "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
+    "  millrace pack s3://bucket/train s3://bucket/cleaned --labels s3://bucket/labels.csv\n"
+    "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
+    "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
+    "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
+    "  millrace pack /data/images s3://bucket/train --resize 256 --jpeg-tiles\n"
+    "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
+    "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines\n"
+    "  millrace pack corpus/*.jsonl.gz s3://bucket/tokens --tokenizer tokenizer.json --eos '<|endoftext|>'";
+
 }  // namespace
 
 void AddPack(Command app) {
@@ -401,23 +419,7 @@ void AddPack(Command app) {
       "--json", &flags->json,
       R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
       R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects", "left_out", "passed_over"})");
-  pack.Footer(
-      "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
-      "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
-      "the same bytes, on any number of machines.\n\n"
-      "After an interrupt, a kill or an error the same command continues. Until all shards are written, the "
-      "destination is not a data set yet. More: docs/pack.md\n\n"
-      "Examples:\n"
-      "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
-      "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
-      "  millrace pack s3://bucket/train s3://bucket/cleaned --labels s3://bucket/labels.csv\n"
-      "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
-      "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
-      "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
-      "  millrace pack /data/images s3://bucket/train --resize 256 --jpeg-tiles\n"
-      "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
-      "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines\n"
-      "  millrace pack corpus/*.jsonl.gz s3://bucket/tokens --tokenizer tokenizer.json --eos '<|endoftext|>'");
+  pack.Footer(kPackFooter);
   pack.Run([flags] {
     if (flags->sources.size() < 2)
       return ExitStatus("pack", absl::Status(UsageError("a source and a destination are required")));

@@ -42,9 +42,7 @@ void AddPackTextOptions(Command pack, PackTextFlags* flags) {
 
 absl::Status RunPackText(const std::vector<std::string>& sources, const std::string& destination,
                          const PackTextFlags& flags, bool skip_bad, bool force, bool json) {
-  JsonArray list;
-  for (const std::string& source : sources) list.Add(source);
-  JsonObject options = JSON_OF(Named("source", list), destination, flags.tokenizer, skip_bad, force, json);
+  JsonObject options = JSON_OF(Named("source", sources), destination, flags.tokenizer, skip_bad, force, json);
   const auto add = [&options](const char* name, const std::optional<std::string>& value) {
     if (value) options.Add(name, *value);
   };

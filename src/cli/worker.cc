@@ -1,8 +1,6 @@
 #include "service/worker.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <memory>
 #include <optional>
@@ -71,12 +69,7 @@ absl::Status Serve(const WorkerFlags& flags) {
   }
   ASSIGN_OR_RETURN(const std::optional<RangeCacheOptions> cache, flags.cache.Take());
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
-  // Blocked before there are threads, so that only the wait below takes them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
   Runtime runtime(runtime_options);
   StoreCounts requests;
   Stores stores(runtime, requests.Watch());
@@ -93,8 +86,7 @@ absl::Status Serve(const WorkerFlags& flags) {
                    }));
   const std::string listening = HostAndPort(address->host, (*worker)->port());
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", listening)));
-  int received = 0;
-  sigwait(&signals, &received);
+  signals.Wait();
   return absl::OkStatus();
 }
 
