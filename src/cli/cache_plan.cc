@@ -30,38 +30,25 @@ struct PlanFlags {
   std::string uri;
   CacheOption cache;
   std::string shuffle = "window";
-  uint64_t seed = 0;
-  std::optional<uint64_t> extent;
-  std::optional<uint64_t> window;
-  std::optional<uint64_t> lanes;
+  LoaderOptions loader{.allow_arrays = true, .batch = 1};  // no batch is made
   std::string capacity = "25%";
   uint64_t epochs = 5;
-  uint64_t world = 1;
   uint64_t local_ranks = 0;
-  bool pin = false;
   bool json = false;
 };
 
 void AddPlanOptions(const Command& command, PlanFlags* flags) {
   command.Add("uri", &flags->uri, "The data set, as 'millrace feed' takes it").Required();
   command.AddShown("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
-  command.AddShown("--seed", &flags->seed, "Seed of the order").Number(0);
-  command.Add("--extent", &flags->extent, "As in 'millrace feed'; also the next two").Number(1);
-  command.Add("--window", &flags->window, "Extents shuffled together").Number(1);
-  command.Add("--lanes", &flags->lanes, "Divisions of a window").Number(1);
+  command.AddShown("--seed", &flags->loader.seed, "Seed of the order").Number(0);
+  command.Add("--extent", &flags->loader.extent, "As in 'millrace feed'; also the next two").Number(1);
+  command.Add("--window", &flags->loader.window, "Extents shuffled together").Number(1);
+  command.Add("--lanes", &flags->loader.lanes, "Divisions of a window").Number(1);
 }
 
 absl::StatusOr<LoaderOptions> ToOptions(const PlanFlags& flags) {
-  LoaderOptions options;
+  LoaderOptions options = flags.loader;
   ASSIGN_OR_RETURN(options.shuffle, ParseShuffle(flags.shuffle));
-  options.seed = flags.seed;
-  options.extent = flags.extent;
-  options.window = flags.window;
-  options.lanes = flags.lanes;
-  options.world = flags.world;
-  options.pin = flags.pin;
-  options.batch = 1;  // no batch is made
-  options.allow_arrays = true;
   options.image.height = options.image.width = 1;
   return options;
 }
@@ -132,7 +119,7 @@ absl::StatusOr<std::vector<Capacity>> ParseCapacities(const std::string& text) {
 absl::Status Simulate(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(const LoaderOptions options, AsUsage(ToOptions(flags)));
   ASSIGN_OR_RETURN(const std::vector<Capacity> capacities, AsUsage(ParseCapacities(flags.capacity)));
-  if (flags.local_ranks > flags.world) return UsageError("--local-ranks is more than --world");
+  if (flags.local_ranks > flags.loader.world) return UsageError("--local-ranks is more than --world");
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
@@ -163,7 +150,7 @@ void AddCacheWarm(Command cache) {
   const Option folder = warm.Add("--cache DIR", &flags->cache.place, "The folder of the cache").Required();
   AddCacheTenant(warm, folder, &flags->cache.tenant);
   warm.Add("--cache-size", &flags->cache.size, "Max size of the cache on disk [all but 5 %]");
-  warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared; other data do not replace it");
+  warm.AddFlag("--pin", &flags->loader.pin, "Keep it until it is cleared; other data do not replace it");
   warm.AddFlag("--json", &flags->json,
                R"(One JSON object: {"sample_bytes", "there_bytes", "read_bytes", "requests", "written_bytes", )"
                R"("no_room_bytes", "dropped_bytes"})");
@@ -182,7 +169,7 @@ void AddCacheSimulate(Command cache) {
   AddPlanOptions(simulate, flags.get());
   simulate.AddShown("--capacity", &flags->capacity, "Sizes of the cache, or shares of the data: 100GiB,25%,50%");
   simulate.AddShown("--epochs", &flags->epochs, "Epochs, with an empty cache before the first").Number(1, 1000);
-  simulate.AddShown("--world", &flags->world, "Ranks of the job").Number(1);
+  simulate.AddShown("--world", &flags->loader.world, "Ranks of the job").Number(1);
   simulate.Add("--local-ranks", &flags->local_ranks, "Ranks that share one cache, those of one machine [all]")
       .Number(1);
   simulate.AddFlag("--json", &flags->json,

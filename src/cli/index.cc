@@ -29,23 +29,23 @@ struct IndexFlags {
   std::string uri;
   std::string output;
   std::optional<std::string> tokens;
-  std::string path_column;
+  OpenOptions open{.rebuild = true};
   bool no_csv_quotes = false;
-  std::string label_column;
   std::string memory;
   std::string part;
   bool full = false;
-  bool skip_bad = false;
-  bool classes = false;
-  bool checksums = false;
   bool json = false;
 };
 
-absl::StatusOr<std::optional<TokenArrays>> ToTokens(const IndexFlags& flags) {
-  if (!flags.tokens) return std::nullopt;
+absl::StatusOr<OpenOptions> ToOptions(const IndexFlags& flags) {
+  OpenOptions options = flags.open;
+  options.columns.quotes = flags.no_csv_quotes ? CsvQuotes::kText : CsvQuotes::kUsual;
+  options.reuse = !flags.full;
+  if (!flags.tokens) return options;
   const absl::StatusOr<TokenArrays> tokens = ParseTokenArrays(*flags.tokens);
   if (!tokens.ok()) return AsUsage(Annotate(tokens.status(), "--tokens"));
-  return *tokens;
+  options.tokens = *tokens;
+  return options;
 }
 
 // Bounds the number of machines that share the work of one index.
@@ -188,7 +188,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   if (!flags.output.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.output));
   RETURN_IF_ERROR(CheckPart(flags));
-  ASSIGN_OR_RETURN(const std::optional<TokenArrays> tokens, ToTokens(flags));
+  ASSIGN_OR_RETURN(OpenOptions options, ToOptions(flags));
   RuntimeOptions limits;
   RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
   InterruptStop interrupt;
@@ -199,15 +199,6 @@ absl::Status RunIndex(const IndexFlags& flags) {
   IndexResult result;
   {
     ProgressLine line("indexing", ProgressLine::Unit::kBytes);
-    OpenOptions options;
-    options.rebuild = true;
-    options.tokens = tokens;
-    options.columns = {.path = flags.path_column,
-                       .label = flags.label_column,
-                       .quotes = flags.no_csv_quotes ? CsvQuotes::kText : CsvQuotes::kUsual};
-    options.reuse = !flags.full;
-    options.skip_bad = flags.skip_bad;
-    options.raw = {.all = flags.checksums, .classes = flags.classes};
     options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
     options.stop = interrupt.token();
     auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
@@ -236,10 +227,10 @@ void AddIndex(Command app) {
             "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
             "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...");
   index.Add(
-      "--path-column NAME", &flags->path_column,
+      "--path-column NAME", &flags->open.columns.path,
       "The column of a manifest that names the objects [path, file, filename, image, key, url ...]; several, whose "
       "objects are the fields of one sample: image=COLUMN,mask=COLUMN");
-  index.Add("--label-column NAME", &flags->label_column,
+  index.Add("--label-column NAME", &flags->open.columns.label,
             "The column of a manifest that is the class [cls, label, class]");
   index.AddFlag("--no-csv-quotes", &flags->no_csv_quotes,
                 "Quotes in a manifest in CSV or TSV are text, as with Python's csv.QUOTE_NONE");
@@ -248,16 +239,16 @@ void AddIndex(Command app) {
       "Read everything. Without it, objects that the index has with the same size and ETag are not read again, nor are "
       "shards whose samples other programs have noted");
   index.AddFlag(
-      "--skip-bad", &flags->skip_bad,
+      "--skip-bad", &flags->open.skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
       "first such shard is an error");
   index.AddFlag(
-      "--classes", &flags->classes,
+      "--classes", &flags->open.raw.classes,
       "Read the files that hold the classes of raw objects (1.cls beside 1.jpg), which balancing and choosing by class "
       "need; the other raw objects are only listed. Shards with a field cls are read "
       "as a whole");
   index.AddFlag(
-      "--checksums", &flags->checksums,
+      "--checksums", &flags->open.raw.all,
       "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
       "by the checksums that the store keeps, if it does. Shards whose samples other programs have noted are also read "
       "as a whole, and compared with the hashes in index.json (MDS)");

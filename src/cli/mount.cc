@@ -49,8 +49,7 @@ struct MountFlags {
   std::string order;
   std::vector<std::string> options;
   bool foreground = false;
-  bool writable = false;
-  bool no_overwrite = false;
+  MountOptions mount;
   bool links = false;
   bool no_links = false;
   bool no_staging = false;
@@ -80,7 +79,8 @@ bool IsWordOfMount(std::string_view word) {
 
 // One word of -o, as mount(8) and /etc/fstab have them: it may also be one of the options of the command, as
 // `cache=DIR`.
-absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOptions& options) {
+absl::Status TakeMountOption(std::string_view word, MountFlags& flags) {
+  MountOptions& options = flags.mount;
   const size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = equals == word.npos ? std::string_view() : word.substr(equals + 1);
@@ -102,16 +102,16 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
     return absl::OkStatus();
   }
   const std::pair<std::string_view, bool*> switches[] = {
-      {"allow_other", &options.allow_other}, {"writable", &flags.writable},
-      {"no-overwrite", &flags.no_overwrite}, {"links", &flags.links},
-      {"no-links", &flags.no_links},         {"no-staging", &flags.no_staging}};
+      {"allow_other", &options.allow_other},   {"writable", &options.writable},
+      {"no-overwrite", &options.no_overwrite}, {"links", &flags.links},
+      {"no-links", &flags.no_links},           {"no-staging", &flags.no_staging}};
   for (const auto& [option, is_on] : switches) {
     if (word != option) continue;
     *is_on = true;
     return absl::OkStatus();
   }
   if (word == "ro") {
-    flags.writable = false;
+    options.writable = false;
   } else if (name == "uid") {
     ASSIGN_OR_RETURN(options.uid, TakeNumber(name, value, 10));
   } else if (name == "gid") {
@@ -140,8 +140,8 @@ absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
 
 absl::StatusOr<bool> TakeLinks(const MountFlags& flags) {
   if (flags.no_links && flags.links) return UsageError("--no-links contradicts --links");
-  if (flags.no_links && !flags.writable) return UsageError("--no-links makes sense only beside --writable");
-  return flags.links || (flags.writable && !flags.no_links);
+  if (flags.no_links && !flags.mount.writable) return UsageError("--no-links makes sense only beside --writable");
+  return flags.links || (flags.mount.writable && !flags.no_links);
 }
 
 absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
@@ -150,12 +150,12 @@ absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
   if (flags.no_staging && stages) {
     return UsageError("--no-staging contradicts --staging, --staging-size, --publish-on-fsync and --write-back");
   }
-  if (!flags.writable && (flags.no_overwrite || flags.no_staging || stages)) {
+  if (!options.writable && (options.no_overwrite || flags.no_staging || stages)) {
     return UsageError(
         "--no-overwrite, --no-staging, --staging, --staging-size, --publish-on-fsync and --write-back make sense only "
         "beside --writable");
   }
-  if (!flags.writable || flags.no_staging) return absl::OkStatus();
+  if (!options.writable || flags.no_staging) return absl::OkStatus();
   ASSIGN_OR_RETURN(options.staging_folder, StagingFolderOf(flags));
   RETURN_IF_ERROR(TakeSize("--staging-size", flags.staging_size, &options.staging_bytes));
   if (!flags.publish_on_fsync.empty()) {
@@ -171,21 +171,19 @@ absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
 absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
   if (flags.folder.empty()) return UsageError("it needs a URI and the folder to mount on; see millrace mount --help");
   RETURN_IF_ERROR(CheckUri(flags.uri));
-  MountOptions options;
-  options.uid = getuid();
-  options.gid = getgid();
+  flags.mount.uid = getuid();
+  flags.mount.gid = getgid();
   for (const std::string& list : flags.options) {
     for (const absl::string_view word : absl::StrSplit(list, ',', absl::SkipEmpty()))
-      RETURN_IF_ERROR(TakeMountOption(ToStd(word), flags, options));
+      RETURN_IF_ERROR(TakeMountOption(ToStd(word), flags));
   }
+  MountOptions options = flags.mount;
   options.source = flags.uri;
   options.folder = std::filesystem::absolute(flags.folder);
   if (!flags.order.empty()) {
     options.order_file = std::filesystem::absolute(flags.order);
     if (access(options.order_file.c_str(), R_OK) != 0) return ErrnoStatus(errno, flags.order, "reading --order");
   }
-  options.writable = flags.writable;
-  options.no_overwrite = flags.no_overwrite;
   ASSIGN_OR_RETURN(options.links, TakeLinks(flags));
   RETURN_IF_ERROR(TakeStaging(flags, options));
   ASSIGN_OR_RETURN(options.timeout, TakeDuration("--timeout", flags.timeout));
@@ -372,8 +370,9 @@ void AddMount(Command app) {
   mount.Add("dir", &flags->folder, "The folder to mount on");
   mount.AddFlag("--foreground", &flags->foreground,
                 "Serve in this process, which ends when the folder is unmounted; for systemd and containers");
-  mount.AddFlag("--writable", &flags->writable, "Let programs make, change, remove and rename files");
-  mount.AddFlag("--no-overwrite", &flags->no_overwrite, "But refuse to change or replace the contents of objects");
+  mount.AddFlag("--writable", &flags->mount.writable, "Let programs make, change, remove and rename files");
+  mount.AddFlag("--no-overwrite", &flags->mount.no_overwrite,
+                "But refuse to change or replace the contents of objects");
   mount.AddFlag("--links", &flags->links,
                 "Show objects NAME.rclonelink as symbolic links, as --writable does, also if this mount is read-only");
   mount.AddFlag("--no-links", &flags->no_links,

@@ -55,11 +55,9 @@ struct PackFlags {
   std::vector<std::string> fields;
   std::optional<uint64_t> resize;
   std::optional<uint64_t> quality;
-  bool jpeg_tiles = false;
+  PackOptions options;
   bool shuffle = false;
   std::optional<uint64_t> seed;
-  bool skip_bad = false;
-  bool force = false;
   bool json = false;
 };
 
@@ -85,7 +83,6 @@ absl::Status TakeImages(const PackFlags& flags, ImageChange* images) {
   }
   if (flags.resize) images->shorter_side = static_cast<int>(*flags.resize);
   if (flags.quality) images->quality = static_cast<int>(*flags.quality);
-  images->jpeg_tiles = flags.jpeg_tiles;
   return absl::OkStatus();
 }
 
@@ -107,7 +104,7 @@ absl::StatusOr<std::optional<ClassMap>> ReadClassMap(Stores& stores, const std::
 }
 
 absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
-  PackOptions options;
+  PackOptions options = flags.options;
   ASSIGN_OR_RETURN(options.shard_bytes, TakeSize("--shard-size", flags.shard_size));
   if (!flags.part.empty()) {
     ASSIGN_OR_RETURN(const PartOfWork work, TakePart(flags.part, kMaxShards));
@@ -117,7 +114,7 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.source));
   RETURN_IF_ERROR(CheckUri(flags.destination));
   if (!flags.class_map.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.class_map));
-  if (options.parts > 1 && flags.force) {
+  if (options.parts > 1 && options.force) {
     return UsageError(
         "--force with --part would remove what other parts have written: remove the "
         "destination, then start all parts");
@@ -127,8 +124,6 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   options.format = TakeFormat(flags.format);
   ASSIGN_OR_RETURN(options.fields, TakeFields(flags.fields));
   RETURN_IF_ERROR(TakeImages(flags, &options.images));
-  options.skip_bad = flags.skip_bad;
-  options.force = flags.force;
   return options;
 }
 
@@ -332,7 +327,8 @@ std::string JoinUris(const std::vector<std::string>& uris) {
 
 absl::Status RunPack(const PackFlags& flags) {
   if (!flags.text.tokenizer.empty()) {
-    return RunPackText(flags.sources, flags.destination, flags.text, flags.skip_bad, flags.force, flags.json);
+    return RunPackText(flags.sources, flags.destination, flags.text, flags.options.skip_bad, flags.options.force,
+                       flags.json);
   }
   ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
@@ -396,14 +392,14 @@ void AddPack(Command app) {
            "PNGs, PNGs in grey or with a palette stay as they are because they may be masks [images keep their size]")
       .Number(1, 65'500);
   pack.Add("--quality", &flags->quality, "Quality of the JPEGs that --resize makes, 1 to 100 [90]").Number(1, 100);
-  pack.AddFlag("--jpeg-tiles", &flags->jpeg_tiles,
+  pack.AddFlag("--jpeg-tiles", &flags->options.images.jpeg_tiles,
                "Add restart markers to JPEGs, without loss, so that feed decodes only those parts of an image that a "
                "crop needs; all programs can still read them");
   pack.Add("--part", &flags->part,
            "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
            "last completes the data set");
   pack.AddFlag(
-      "--skip-bad", &flags->skip_bad,
+      "--skip-bad", &flags->options.skip_bad,
       "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
       "shard. It also leaves out files with the name of an image that do not begin as one. Without it the first such "
       "sample ends the pack");
@@ -413,7 +409,7 @@ void AddPack(Command app) {
       "for their unpacked size, and is cleared at the end [the cache folder]");
   pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   AddPackTextOptions(pack, &flags->text);
-  pack.AddFlag("--force", &flags->force, "Start from the beginning, and replace the shards at the destination");
+  pack.AddFlag("--force", &flags->options.force, "Start from the beginning, and replace the shards at the destination");
   pack.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   pack.AddFlag(
       "--json", &flags->json,

@@ -41,10 +41,9 @@ struct WorkerFlags {
   std::string listen = "127.0.0.1:7070";
   std::string token_file;
   std::string tls;
-  std::vector<std::string> allow;
+  WorkerOptions options;
   std::string keep_decoded;
-  int threads = 0;
-  int io_threads = 2;
+  RuntimeOptions runtime{.io_threads = 2};
   std::string memory;
   CacheOption cache;
   std::string metrics_port;
@@ -54,8 +53,10 @@ absl::Status Serve(const WorkerFlags& flags) {
   // Port 0, for any free one, is no address of a worker; it is one to listen on.
   const absl::StatusOr<HttpEndpoint> address = ParseWorkerAddress(flags.listen);
   if (!address.ok()) return AsUsage(Annotate(address.status(), "--listen"));
-  WorkerOptions options{.host = address->host, .port = address->port, .allow = flags.allow};
-  for (const std::string& uri : flags.allow) RETURN_IF_ERROR(CheckUri(uri));
+  WorkerOptions options = flags.options;
+  options.host = address->host;
+  options.port = address->port;
+  for (const std::string& uri : options.allow) RETURN_IF_ERROR(CheckUri(uri));
   if (!flags.keep_decoded.empty()) {
     ASSIGN_OR_RETURN(options.kept_bytes, TakeSizeOrZero("--keep-decoded", flags.keep_decoded));
   }
@@ -63,7 +64,7 @@ absl::Status Serve(const WorkerFlags& flags) {
   if (!flags.tls.empty()) {
     ASSIGN_OR_RETURN(options.tls, ReadWorkerTls(flags.tls));
   }
-  RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
+  RuntimeOptions runtime_options = flags.runtime;
   if (!flags.memory.empty()) {
     ASSIGN_OR_RETURN(runtime_options.memory_bytes, TakeSizeOrZero("--memory", flags.memory));
   }
@@ -102,14 +103,15 @@ void AddWorker(Command app) {
   command.Add("--tls DIR", &flags->tls,
               "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority");
   command
-      .Add("--allow", &flags->allow, "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
+      .Add("--allow", &flags->options.allow,
+           "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
       .OneValueEach();
   command.Add(
       "--keep-decoded SIZE", &flags->keep_decoded,
       "Memory, beside --memory, for decoded batches of loaders that neither shuffle nor augment, so that they are "
       "decoded once and not in each epoch [none]");
-  command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
-  command.AddShown("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
+  command.Add("--threads", &flags->runtime.cpu_threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
+  command.AddShown("--io-threads", &flags->runtime.io_threads, "Network threads").Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
   flags->cache.AddTo(
       command,
