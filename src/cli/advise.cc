@@ -116,9 +116,8 @@ void AddAdvise(Command app) {
   AddServiceAdviceOptions(advise, &flags->service);
   advise.Footer(
       "Reads parts of the data set for some seconds, tries the loader on it, and copies some of it to temporary files. "
-      "If "
-      "the data set does not have an index, the command builds one first, as every command does. All predictions come "
-      "with their arithmetic. Run it on the machine of the training, or one like it in the same region. More: "
+      "If the data set does not have an index, the command builds one first, as every command does. All predictions "
+      "come with their arithmetic. Run it on the machine of the training, or one like it in the same region. More: "
       "docs/advise.md\n\n"
       "Examples:\n"
       "  millrace advise s3://bucket/train\n"

@@ -75,11 +75,10 @@ std::string ExplainExtra(const CLI::App& command) {
     }
     return fmt::format("there is no option {}{}", name, DidYouMean(name, names));
   }
-  return extra.empty() ? std::string()
-                       : fmt::format(
-                             "'{}' is one argument too many; quote a pattern, so that the shell "
-                             "leaves it alone",
-                             extra.front());
+  return extra.empty()
+             ? std::string()
+             : fmt::format("'{}' is one argument too many; quote a pattern, so that the shell leaves it alone",
+                           extra.front());
 }
 
 constexpr size_t kMaxColumns = 100;

@@ -315,13 +315,11 @@ void AddCp(Command app) {
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named, and the others "
       "are copied. An object that matches a pattern keeps its path below the last folder without a wildcard. '*' stays "
       "within one folder, '**' does not. Quote patterns, so that the shell leaves them alone. Between buckets of one "
-      "store "
-      "the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum that the "
-      "store keeps. The report counts objects without a checksum; files do not have one and are not counted. Pipes, "
-      "sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced keep "
-      "their permissions, and files get the time of their source's last change. If a data set is copied whole, its "
-      "index is "
-      "copied with the ETags of the copies, so that nothing is read again.\n\n" +
+      "store the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum "
+      "that the store keeps. The report counts objects without a checksum; files do not have one and are not counted. "
+      "Pipes, sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced "
+      "keep their permissions, and files get the time of their source's last change. If a data set is copied whole, "
+      "its index is copied with the ETags of the copies, so that nothing is read again.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

@@ -107,8 +107,7 @@ void WarnIfOpen(const DevstoreOptions& options) {
   if (!options.anonymous && !known_keys) return;
   PrintError(
       "millrace devstore: warning: everybody who reaches {} can read, replace and delete all of {}, since {}; listen "
-      "on "
-      "127.0.0.1, or {}set --access-key and --secret-key-file\n",
+      "on 127.0.0.1, or {}set --access-key and --secret-key-file\n",
       Printable(host), Printable(options.root),
       options.anonymous ? "--anonymous turns the check of signatures off" : "the keys are those that everybody knows",
       options.anonymous ? "leave --anonymous out and " : "");

@@ -91,9 +91,8 @@ void AddOptions(Command command, DoctorFlags* flags) {
 
 constexpr const char* kDoctorHelp =
     "One line for each step: settings, name, connection, TLS, clock, permissions. A step that fails comes with its "
-    "remedy. "
-    "Then it reads objects for some seconds, half a GiB at most. Nothing is changed without --write. Secrets are "
-    "never shown. The exit status is 1 if something fails. Without a URI, this machine is examined, as `millrace "
+    "remedy. Then it reads objects for some seconds, half a GiB at most. Nothing is changed without --write. Secrets "
+    "are never shown. The exit status is 1 if something fails. Without a URI, this machine is examined, as `millrace "
     "doctor host` does.\n\n"
     "Examples:\n"
     "  millrace doctor\n"

@@ -407,8 +407,7 @@ void AddDecodingOptions(Command feed, FeedFlags* flags) {
       feed.Add("--label-field", &flags->label_field, "The field that holds the label [cls, if there is one]");
   add("--label-kind", &flags->label_kind,
       "int, float, text, or json:PATH, json-float:PATH and json-text:PATH for a whole number, any number or a string "
-      "in a JSON "
-      "field")
+      "in a JSON field")
       .Needs(label_field);
   add("--digest-of", &flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")
       .Words({"raw", "decoded"});
@@ -432,8 +431,7 @@ void AddFeed(Command app) {
   feed.Footer(
       "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch. The result so far is printed as usual, "
       "--state is written, and the exit status is 128 plus the number of the signal. After any other failure nothing "
-      "is printed on stdout, but --state is "
-      "written.\n\n"
+      "is printed on stdout, but --state is written.\n\n"
       "Examples:\n"
       "  millrace feed s3://bucket/train --batch 256 --augment\n"
       "  millrace feed /data/train --shuffle none --threads 8 --json\n"

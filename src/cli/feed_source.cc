@@ -183,9 +183,8 @@ void AddSourceOptions(Command feed, SourceFlags* flags) {
   feed.AddFlag("--balance", &flags->balance,
                "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
   feed.Add("--weights", &flags->weights,
-           "Weights of the data sets, or of the balanced classes, for example 3,1; with 100000:1,1 from that "
-           "global count "
-           "of samples on (may be repeated) [their sizes; equal classes]")
+           "Weights of the data sets, or of the balanced classes, for example 3,1; with 100000:1,1 from that global "
+           "count of samples on (may be repeated) [their sizes; equal classes]")
       .OneValueEach();
   feed.Add("--epoch-samples", &flags->epoch_samples, "Samples of an epoch of a mix [all its samples]").Number(1);
   feed.Add("--draws", &flags->draws,

@@ -245,8 +245,7 @@ void AddIndex(Command app) {
   index.AddFlag(
       "--classes", &flags->open.raw.classes,
       "Read the files that hold the classes of raw objects (1.cls beside 1.jpg), which balancing and choosing by class "
-      "need; the other raw objects are only listed. Shards with a field cls are read "
-      "as a whole");
+      "need; the other raw objects are only listed. Shards with a field cls are read as a whole");
   index.AddFlag(
       "--checksums", &flags->open.raw.all,
       "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
@@ -267,9 +266,8 @@ void AddIndex(Command app) {
       "read: their listing is enough. Nor are tar shards with an index of DALI's wds2idx beside them, and MDS shards "
       "whose heads tell where the samples lie. Reading a data set for the first time builds its index. Run this after "
       "the data have changed: only new and changed shards are read, and the result is the same as with --full. A run "
-      "that was "
-      "killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not writable, "
-      "in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
+      "that was killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not "
+      "writable, in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"
       "  millrace index s3://bucket/train --full\n"

@@ -386,8 +386,7 @@ void AddMount(Command app) {
                 "meanwhile");
   mount.Add("--publish-on-fsync TIME", &flags->publish_on_fsync,
             "Let fsync make an object of the bytes written so far, at most once in this time [only if it is appended "
-            "to, each "
-            "second]");
+            "to, each second]");
   mount.Add("--write-back TIME", &flags->write_back,
             "Let close return at once: the file goes to the store this long after its last close [close waits for the "
             "store]");

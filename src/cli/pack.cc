@@ -116,8 +116,7 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   if (!flags.class_map.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.class_map));
   if (options.parts > 1 && options.force) {
     return UsageError(
-        "--force with --part would remove what other parts have written: remove the "
-        "destination, then start all parts");
+        "--force with --part would remove what other parts have written: remove the destination, then start all parts");
   }
   if (flags.seed && !flags.shuffle) return UsageError("--seed is that of a shuffle: add --shuffle, or leave it out");
   if (flags.shuffle) options.shuffle_seed = flags.seed.value_or(0);
@@ -368,8 +367,7 @@ void AddPack(Command app) {
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
            "or not) or Parquet files, or a single one of these. A pattern with * ** ? [a-z] {a,b} {000..123} (in "
            "quotes) stands for all that match. Several sources are one data set. The last one is the destination: an "
-           "empty folder or prefix, for "
-           "shard-000000.tar and so on")
+           "empty folder or prefix, for shard-000000.tar and so on")
       .Required();
   std::vector<std::string> formats;
   for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));

@@ -21,8 +21,7 @@ void WarnOfIncomplete(const std::vector<std::string>& objects) {
   if (objects.empty()) return;
   const bool one = objects.size() == 1;
   PrintError(
-      "millrace pack: warning: {} of the source {} damaged when {} indexed; {} samples from there on were left "
-      "out:\n",
+      "millrace pack: warning: {} of the source {} damaged when {} indexed; {} samples from there on were left out:\n",
       Counted(objects.size(), "shard"), one ? "was" : "were", one ? "it was" : "they were", one ? "its" : "their");
   for (size_t i = 0; i < std::min(kMaxShown, objects.size()); ++i) PrintError("  {}\n", Printable(objects[i]));
   if (objects.size() > kMaxShown) PrintError("  and others; --json lists all\n");

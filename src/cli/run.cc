@@ -355,8 +355,7 @@ void AddPrintOptions(const Command& run, RunFlags* flags) {
   run.Under("For EC2 spot instances")
       .Add("--ec2 KEY=VALUE", &flags->ec2,
            "Settings of the spot fleet, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
-           "profile, "
-           "fleet-role=ARN. Optional: disk=GiB, security-group=, key-name=")
+           "profile, fleet-role=ARN. Optional: disk=GiB, security-group=, key-name=")
       .OneValueEach();
 }
 
@@ -377,9 +376,8 @@ void AddRun(Command app) {
           "take the same commit");
   run.AddShown("--code-dir DIR", &flags->run.code.folder, "The folder of the clone");
   run.Add("--channel NAME=URI[,KEY=VALUE]", &flags->run.job.channels,
-          "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. Settings of "
-          "SageMaker's channels may follow the URI: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so "
-          "on")
+          "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. Settings of SageMaker's "
+          "channels may follow the URI: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
       .OneValueEach();
   run.Add("--hyperparameter NAME=VALUE", &flags->run.job.hyperparameters,
           "Given to a Python script as --NAME VALUE, and in the variables SM_HPS and SM_HP_NAME; repeatable")

@@ -115,8 +115,7 @@ void AddWorker(Command app) {
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
   flags->cache.AddTo(
       command,
-      "Keep bytes that are read in this folder, or in memory (part of --memory), for later epochs and other "
-      "trainers");
+      "Keep bytes that are read in this folder, or in memory (part of --memory), for later epochs and other trainers");
   AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] { return ExitStatus("worker", Serve(*flags)); });
