@@ -134,8 +134,7 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
                     {"d", "rate"},
                     {"e", "first-batch"},
                     {"f", "resume"},
-                    {"g", "faults"}})
-      .OneValueEach();
+                    {"g", "faults"}});
   bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
   bench.Add("--html FILE", &flags->html, "Write the report as a page that needs nothing else; a Python draws it");
   bench.Add("--json FILE", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text");
@@ -157,13 +156,11 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
       .Number(1, 10'000'000);
   add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
       .Words({"devstore", "folder"});
-  bench
-      .Add(
-          "--rival NAME[=URI]", &flags->rivals,
-          "Other loaders to measure beside Millrace, with commas between several. NAME=URI names the same data in the "
-          "loader's own format. Names: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, "
-          "tfdata, dali, ray, s3fs, rclone, all")
-      .OneValueEach();
+  bench.Add(
+      "--rival NAME[=URI]", &flags->rivals,
+      "Other loaders to measure beside Millrace, with commas between several. NAME=URI names the same data in the "
+      "loader's own format. Names: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, "
+      "tfdata, dali, ray, s3fs, rclone, all");
   bench.Add("--rival-workers", &flags->rival_workers,
             "Numbers of worker processes, or threads that decode, to try of each of them, for example 2,8,32 [all "
             "CPUs; over raw objects 1, and 2 and 8 for each CPU]");

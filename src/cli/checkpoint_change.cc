@@ -311,7 +311,8 @@ void AddCheckpointExport(const Command& checkpoint) {
   command.Add("uri", &flags->uri, kCheckpointsHelp).Required();
   command.Add("file", &flags->file, "The file that is written: FILE.pt, FILE.pth or FILE.safetensors").Required();
   command.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
-  command.Add("--only NAME", &flags->only, "An item of the state that is wanted, such as model; may be given again");
+  command.Add("--only NAME", &flags->only, "An item of the state that is wanted, such as model; may be given again")
+      .ManyValues();
   command.AddShown("--python", &flags->python, "The Python that has millrace and torch");
   command.AddFlag("--json", &flags->json, R"(One JSON object: {"step", "bytes", "file"})");
   command.Footer(

@@ -226,8 +226,8 @@ Option& Option::Needs(const Option& other) {
   return *this;
 }
 
-Option& Option::OneValueEach() {
-  option_->allow_extra_args(false);
+Option& Option::ManyValues() {
+  option_->allow_extra_args();
   return *this;
 }
 
@@ -272,6 +272,7 @@ Option Command::Add(const std::string& name, T* value, const std::string& help) 
   const size_t space = name.find(' ');
   CLI::Option* const option = app_->add_option(name.substr(0, space), *value, help);
   if (space != std::string::npos) option->type_name(name.substr(space + 1));
+  if (std::is_same_v<T, std::vector<std::string>> && name.starts_with('-')) option->allow_extra_args(false);
   return Added(option);
 }
 template Option Command::Add(const std::string&, std::string*, const std::string&) const;

@@ -36,8 +36,8 @@ class Option {
   Option& FormerNames(const std::map<std::string, std::string>& names);
   /// It makes sense only beside the other one.
   Option& Needs(const Option& other);
-  /// For a list: a value after the first one belongs to it only if the option's name stands before it again.
-  Option& OneValueEach();
+  /// For a list: values without the option's name before them belong to it, too.
+  Option& ManyValues();
   /// The value may be left out, and is then this one.
   Option& ValueOrElse(const std::string& value);
 
@@ -72,7 +72,8 @@ class Command {
   Command AddOptionalCommand(const std::string& name, const std::string& summary) const;
 
   /// "--name" is an option, "name" an argument. A name of its value in --help may follow: "--cache DIR". Defined for
-  /// strings, integers and doubles, optional strings and numbers, and lists of strings.
+  /// strings, integers and doubles, optional strings and numbers, and lists of strings. The name of an option that is a
+  /// list stands before each of its values.
   template <typename T>
   Option Add(const std::string& name, T* value, const std::string& help) const;
   /// The same; --help shows the value that the variable has now.

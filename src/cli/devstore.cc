@@ -167,7 +167,7 @@ void AddOptions(Command command, DevstoreFlags* flags) {
   command.AddFlag("--opaque-etags", &options.opaque_etags,
                   "ETags of uploaded objects are not MD5s, as of objects that S3 encrypts by KMS");
   command.AddShown("--region", &options.region, "The region that requests must be signed for");
-  command.Add("--bucket", &options.buckets, "Make this bucket at the start; repeatable").OneValueEach();
+  command.Add("--bucket", &options.buckets, "Make this bucket at the start; repeatable");
   command.AddShown("--first-byte-ms", &options.latency.first_byte_ms,
                    "Median time to the first byte; it varies log-normally");
   command.AddShown("--first-byte-sigma", &options.latency.first_byte_sigma,
@@ -179,7 +179,7 @@ void AddOptions(Command command, DevstoreFlags* flags) {
       .Add("--rate-per-prefix", &options.rate_per_prefix,
            "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond")
       .Number(0);
-  command.Add("--fault", &options.faults, "Inject a fault; repeatable, see below").OneValueEach();
+  command.Add("--fault", &options.faults, "Inject a fault; repeatable, see below");
   command.AddShown("--seed", &options.seed, "Seed of delays and faults").Number(0);
   command.AddShown("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)");
   command.Add("--ec2 DIR", &options.ec2_folder,

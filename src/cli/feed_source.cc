@@ -177,15 +177,13 @@ void AddSourceOptions(Command feed, SourceFlags* flags) {
   feed.Add("--where", &flags->where,
            "Only samples with class=NAME,... (the folder of raw objects, the number in 'cls' of shards), "
            "bytes=LEAST-MOST, has=FIELD,... (all of these), has-any=FIELD,... or samples=A-B,...; may be repeated: all "
-           "conditions hold")
-      .OneValueEach();
+           "conditions hold");
   AddLabelsOptions(feed, &flags->labels, /*with_missing=*/true);
   feed.AddFlag("--balance", &flags->balance,
                "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
   feed.Add("--weights", &flags->weights,
            "Weights of the data sets, or of the balanced classes, for example 3,1; with 100000:1,1 from that global "
-           "count of samples on (may be repeated) [their sizes; equal classes]")
-      .OneValueEach();
+           "count of samples on (may be repeated) [their sizes; equal classes]");
   feed.Add("--epoch-samples", &flags->epoch_samples, "Samples of an epoch of a mix [all its samples]").Number(1);
   feed.Add("--draws", &flags->draws,
            "How a mix draws: with exact counts; with replacement within its parts; or every draw independently [exact]")

@@ -405,10 +405,8 @@ void AddMount(Command app) {
   mount.Add("--memory", &flags->memory, "Budget for bytes that are read ahead [half of the memory]");
   mount.Add("--log FILE", &flags->log, "Append warnings of the process in the background to this file [nowhere]");
   AddMetricsPort(mount, &flags->metrics_port);
-  mount
-      .Add("-o OPTIONS", &flags->options,
-           "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro; also the options above, as in cache=DIR")
-      .OneValueEach();
+  mount.Add("-o OPTIONS", &flags->options,
+            "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro; also the options above, as in cache=DIR");
   mount.Footer(kMountFooter);
   mount.Run([flags] { return ExitStatus("mount", HintAtS3(RunMount(*flags), {flags->uri})); });
 }

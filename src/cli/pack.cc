@@ -382,9 +382,10 @@ void AddPack(Command app) {
            "a line, numbered from 0 [their places in bytewise order]");
   AddLabelsOptions(pack, &flags->labels, /*with_missing=*/false);
   pack.Add(
-      "--field", &flags->fields,
-      "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
-      "fields, under their names]");
+          "--field", &flags->fields,
+          "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
+          "fields, under their names]")
+      .ManyValues();
   pack.Add("--resize", &flags->resize,
            "Resize images whose shorter side has more than N pixels to N there; JPEGs stay JPEGs, PNGs in RGB stay "
            "PNGs, PNGs in grey or with a palette stay as they are because they may be masks [images keep their size]")

@@ -278,8 +278,7 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
       .Number(0, 1'000'000);
   run.Add("--on-exit CONDITION[,CONDITION]:ACTION", &flags->on_exit,
           "End the job (exit) or start it again (retry) after some exits: code=2:exit, code=64..78:exit, "
-          "reason=Hang*:retry. Repeatable; the first that matches counts")
-      .OneValueEach();
+          "reason=Hang*:retry. Repeatable; the first that matches counts");
   run.Add("--rules FILE", &flags->rules,
           "The same, as the retryStrategy of an AWS Batch job definition in JSON; its attempts "
           "count unless there is --retries");
@@ -321,10 +320,9 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
 
 void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.Add(
-         "--group NAME=COMMAND", &flags->groups,
-         "A group of hosts and its shell command, in place of the command behind '--'; repeatable. The last one is the "
-         "job, such as the trainers; the others serve it")
-      .OneValueEach();
+      "--group NAME=COMMAND", &flags->groups,
+      "A group of hosts and its shell command, in place of the command behind '--'; repeatable. The last one is the "
+      "job, such as the trainers; the others serve it");
   run.Add("--role NAME", &flags->role.role, "The group of this host, unless SageMaker or Slurm says it");
   run.Add("--coordinator HOST:PORT", &flags->role.coordinator,
           "Where the first host of the last group is reached; needed with --role");
@@ -340,8 +338,7 @@ void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.AddShown("--group-lost TIME", &flags->lost,
                "A host that is silent for this time is lost, and so is the coordinator");
   run.Add("--group-size NAME=HOSTS", &flags->sizes,
-          "With --print slurm-script or jobset: how many hosts a group has; repeatable [1]")
-      .OneValueEach();
+          "With --print slurm-script or jobset: how many hosts a group has; repeatable [1]");
   run.AddShown("--job-name", &flags->name, "With --print slurm-script or jobset: the name of the job");
   run.Add("--image IMAGE", &flags->image, "With --print jobset: the container image");
 }
@@ -355,8 +352,7 @@ void AddPrintOptions(const Command& run, RunFlags* flags) {
   run.Under("For EC2 spot instances")
       .Add("--ec2 KEY=VALUE", &flags->ec2,
            "Settings of the spot fleet, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
-           "profile, fleet-role=ARN. Optional: disk=GiB, security-group=, key-name=")
-      .OneValueEach();
+           "profile, fleet-role=ARN. Optional: disk=GiB, security-group=, key-name=");
 }
 
 }  // namespace
@@ -377,15 +373,12 @@ void AddRun(Command app) {
   run.AddShown("--code-dir DIR", &flags->run.code.folder, "The folder of the clone");
   run.Add("--channel NAME=URI[,KEY=VALUE]", &flags->run.job.channels,
           "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. Settings of SageMaker's "
-          "channels may follow the URI: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
-      .OneValueEach();
+          "channels may follow the URI: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on");
   run.Add("--hyperparameter NAME=VALUE", &flags->run.job.hyperparameters,
-          "Given to a Python script as --NAME VALUE, and in the variables SM_HPS and SM_HP_NAME; repeatable")
-      .OneValueEach();
+          "Given to a Python script as --NAME VALUE, and in the variables SM_HPS and SM_HP_NAME; repeatable");
   run.Add("--hyperparameter-file NAME=FILE", &flags->run.job.hyperparameter_files,
           "A hyperparameter whose value is the text of FILE, without a newline at its end, for secrets that are files. "
-          "Messages and the journal do not show it; repeatable")
-      .OneValueEach();
+          "Messages and the journal do not show it; repeatable");
   run.Add("--hyperparameters FILE", &flags->run.job.hyperparameters_file,
           "A JSON object of hyperparameters, {\"lr\": 0.1}; those of the options above come before it");
   run.AddFlag("--no-hyperparameter-args", &flags->run.job.no_arguments,
@@ -395,8 +388,7 @@ void AddRun(Command app) {
       "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
       "before it");
   run.Add("--file-system ID=DIR", &flags->run.job.file_systems,
-          "Where this machine has an EFS or FSx file system that the request of --job names; repeatable")
-      .OneValueEach();
+          "Where this machine has an EFS or FSx file system that the request of --job names; repeatable");
   run.Add("--output URI", &flags->run.job.output,
           "At the end, save ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there");
   run.Add("--sync-checkpoints URI", &flags->run.job.checkpoints,
@@ -408,14 +400,12 @@ void AddRun(Command app) {
   run.AddShown("--root DIR", &flags->run.job.root, "The folder that programs know as /opt/ml");
   run.Add("--hosts", &flags->run.job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
   run.Add("--instance-group GROUP=HOST[+HOST]", &flags->run.job.groups,
-          "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5")
-      .OneValueEach();
+          "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5");
   run.Add("--current-host NAME", &flags->run.job.current_host, "Which of them this is");
   run.Add("--volume NAME=PATH[,create=SIZE]", &flags->volumes,
           "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
           "does it. It is detached if the job has to continue elsewhere. ,type=, ,wait= and ,dev= are the options of "
-          "that command. Repeatable")
-      .OneValueEach();
+          "that command. Repeatable");
   AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
   run.Run([flags, run] {

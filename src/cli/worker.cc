@@ -102,10 +102,8 @@ void AddWorker(Command app) {
       "A file with the secret that trainers must have; it or --tls is needed unless only this machine reaches HOST");
   command.Add("--tls DIR", &flags->tls,
               "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority");
-  command
-      .Add("--allow", &flags->options.allow,
-           "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
-      .OneValueEach();
+  command.Add("--allow", &flags->options.allow,
+              "Read only below this URI; may be repeated [everywhere, if HOST is this machine]");
   command.Add(
       "--keep-decoded SIZE", &flags->keep_decoded,
       "Memory, beside --memory, for decoded batches of loaders that neither shuffle nor augment, so that they are "
