@@ -113,7 +113,7 @@ std::string BesideText(const BenchReport& report);
 /// Returns "GPUs meanwhile: 8 x NVIDIA H100, busy 12 % of the time ...". There are some.
 std::string GpuText(const BenchReport& report, const BenchSummary& measured);
 
-/// Of the damaged samples that `bench` and `advise` have met.
+/// Tells the damaged samples that `bench` and `advise` have met:
 /// "3 samples, whose places others took; the first: ...", with what lists all of them. There are some.
 std::string DamagedText(const DamagedSamples& damaged, const std::string& uri);
 /// Adds `bad_samples`, their number, and `first_bad_sample`, which is null if there is none.

@@ -10,7 +10,7 @@
 #include "store/stores.h"
 #include "transfer/bulk_job.h"
 
-/// What commands say at the end of a job on many objects.
+/// These are the messages of commands at the end of a job on many objects.
 
 namespace millrace::cli {
 

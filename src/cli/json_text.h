@@ -30,7 +30,7 @@ class Json {
   Json(const std::vector<T>& values) : text_("[]") {
     for (const T& value : values) AddEntry(Json(value).text());
   }
-  /// Of what has a function JsonOf in its own namespace.
+  /// Takes values of types with a function JsonOf in their own namespace.
   template <typename T>
   requires requires(const T& value) { JsonOf(value); }
   Json(const T& value) : Json(JsonOf(value)) {}

@@ -20,8 +20,7 @@ void AddWorkersOptions(const Command& command, WorkersFlags* flags) {
   const Option tls =
       with_workers.Add("--worker-tls DIR", &flags->tls,
                        "A folder with ca.crt, tls.crt and tls.key, a certificate of the workers' authority");
-  with_workers
-      .Add("--worker-tls-name NAME", &flags->tls_name, "The name in the workers' certificates [that of the address]")
+  command.Add("--worker-tls-name NAME", &flags->tls_name, "The name in the workers' certificates [that of the address]")
       .Needs(tls);
   with_workers
       .Add("--streams", &flags->streams,
