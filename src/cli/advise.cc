@@ -20,15 +20,12 @@ struct AdviseFlags {
   bool json = false;
   std::string prices;
   std::string machine;
-  uint64_t epochs = 10;
-  uint64_t workers = 0;
-  uint64_t batch = 128;
+  AdviseSettings settings;
   int size = 224;
   double step_ms = 0;
   std::string rates = "measured";
   std::string access = "sequential";
   bool not_packable = false;
-  bool in_efs = false;
   ServiceAdviceFlags service;
 };
 
@@ -37,7 +34,7 @@ absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
     return UsageError("name a data set; only with --service its numbers may be given instead");
   }
   if (!flags.uri.empty()) RETURN_IF_ERROR(CheckUri(flags.uri));
-  AdviseSettings settings;
+  AdviseSettings settings = flags.settings;
   ASSIGN_OR_RETURN(settings.prices, AsUsage(ReadPrices(flags.prices)));
   if (!flags.machine.empty()) {
     ASSIGN_OR_RETURN(settings.machine, AsUsage(settings.prices.FindMachine(flags.machine)));
@@ -45,14 +42,10 @@ absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
   if (!(flags.step_ms >= 0 && flags.step_ms < 1e9)) {
     return UsageError("--step-ms takes a time in milliseconds, 0 or more");
   }
-  settings.epochs = flags.epochs;
-  settings.workers = flags.workers;
   settings.published_rates = flags.rates == "published";
   settings.random_access = flags.access == "random";
   settings.packable = !flags.not_packable;
-  settings.in_efs = flags.in_efs;
   settings.step_seconds = flags.step_ms / 1000;
-  settings.bench.loader.batch = flags.batch;
   settings.bench.loader.image.height = settings.bench.loader.image.width = flags.size;
   settings.bench.loader.image.augment = true;
   settings.bench.loader.allow_arrays = true;
@@ -102,31 +95,29 @@ void AddAdvise(Command app) {
   const Command advise =
       app.AddCommand("advise", "Predict start-up, time, requests and price of each way to read a data set");
   auto flags = std::make_shared<AdviseFlags>();
-  const auto add = [advise](const char* name, auto* value, const char* what) {
-    return advise.Add(name, value, what).ShowDefault();
-  };
   advise.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   advise.AddFlag("--json", &flags->json, "One JSON object on stdout");
-  add("--epochs", &flags->epochs, "Epochs of the training").Number(1, 1'000'000);
+  advise.AddShown("--epochs", &flags->settings.epochs, "Epochs of the training").Number(1, 1'000'000);
   advise.Add("--machine", &flags->machine, "The machine of the training, as the price list calls it [this one]");
-  advise.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
-      .Called("FILE");
-  advise.Add("--workers", &flags->workers, "Data workers of FastFile mode [one for each vCPU]").Number(1, 100'000);
-  add("--batch", &flags->batch, "Samples of a batch").Number(1);
-  add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
+  advise.Add("--prices FILE", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)");
+  advise.Add("--workers", &flags->settings.workers, "Data workers of FastFile mode [one for each vCPU]")
+      .Number(1, 100'000);
+  advise.AddShown("--batch", &flags->settings.bench.loader.batch, "Samples of a batch").Number(1);
+  advise.AddShown("--size", &flags->size, "Height and width of the images").Number(1, 16384);
   advise.Add("--step-ms", &flags->step_ms, "Time of the model for a batch of each accelerator, if it is known");
-  add("--rates", &flags->rates, "Rates of listing and of File mode: measured here, or taken from the price list")
+  advise
+      .AddShown("--rates", &flags->rates,
+                "Rates of listing and of File mode: measured here, or taken from the price list")
       .Words({"measured", "published"});
-  add("--access", &flags->access, "How a training without Millrace reads within a file")
+  advise.AddShown("--access", &flags->access, "How a training without Millrace reads within a file")
       .Words({"sequential", "random"});
   advise.AddFlag("--not-packable", &flags->not_packable, "Small files cannot be made into larger ones");
-  advise.AddFlag("--in-efs", &flags->in_efs, "The data lie in EFS, too");
+  advise.AddFlag("--in-efs", &flags->settings.in_efs, "The data lie in EFS, too");
   AddServiceAdviceOptions(advise, &flags->service);
   advise.Footer(
       "Reads parts of the data set for some seconds, tries the loader on it, and copies some of it to temporary files. "
-      "If "
-      "the data set does not have an index, the command builds one first, as every command does. All predictions come "
-      "with their arithmetic. Run it on the machine of the training, or one like it in the same region. More: "
+      "If the data set does not have an index, the command builds one first, as every command does. All predictions "
+      "come with their arithmetic. Run it on the machine of the training, or one like it in the same region. More: "
       "docs/advise.md\n\n"
       "Examples:\n"
       "  millrace advise s3://bucket/train\n"

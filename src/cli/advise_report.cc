@@ -6,7 +6,6 @@
 #include "base/size.h"
 #include "cli/bench_report.h"
 #include "cli/console.h"
-#include "cli/damaged_text.h"
 #include "cli/json_text.h"
 #include "diagnose/advise_answer.h"
 
@@ -120,36 +119,24 @@ Json FlowJson(const Advice& advice) {
 }
 
 Json PredictionJson(const CostPrediction& one) {
-  return JsonObject{{"mode", one.mode},
-                    {"startup_seconds", one.startup_seconds},
-                    {"startup_range", RangeJson(one.startup_range)},
-                    {"epoch_seconds", one.epoch_seconds},
-                    {"epoch_range", RangeJson(one.epoch_range)},
-                    {"later_epoch_seconds", one.later_epoch_seconds},
-                    {"requests", one.requests},
-                    {"request_dollars", one.request_dollars},
-                    {"machine_dollars", one.machine_dollars},
-                    {"other_dollars", one.other_dollars},
-                    {"dollars", one.dollars()},
-                    {"arithmetic", DerivationsJson(one.lines)}};
+  return JSON_OF(one.mode, one.startup_seconds, Named("startup_range", RangeJson(one.startup_range)), one.epoch_seconds,
+                 Named("epoch_range", RangeJson(one.epoch_range)), one.later_epoch_seconds, one.requests,
+                 one.request_dollars, one.machine_dollars, one.other_dollars, one.dollars(),
+                 Named("arithmetic", DerivationsJson(one.lines)));
 }
 
 JsonObject RecommendationJson(const Recommendation& what) {
-  return {{"mode", what.mode},
-          {"source_without_millrace", what.source},
-          {"format", what.format},
-          {"shard_bytes", what.shard_bytes > 0 ? Json(what.shard_bytes) : Json(nullptr)},
-          {"data_workers", what.data_workers},
-          {"no_difference", what.no_difference}};
+  return JSON_OF(what.mode, Named("source_without_millrace", what.source), what.format,
+                 Named("shard_bytes", what.shard_bytes > 0 ? Json(what.shard_bytes) : Json(nullptr)), what.data_workers,
+                 what.no_difference);
 }
 
 JsonObject StoreJson(const StoreFacts& store) {
-  return {{"first_byte_seconds", store.first_byte_seconds},
-          {"one_bytes_per_second", store.one_bytes_per_second},
-          {"download_bytes_per_second", store.download.bytes_per_second()},
-          {"stream_bytes_per_second", store.stream.bytes_per_second()},
-          {"listed_objects", store.list.objects},
-          {"list_seconds_per_page", store.list.seconds_per_page()}};
+  return JSON_OF(store.first_byte_seconds, store.one_bytes_per_second,
+                 Named("download_bytes_per_second", store.download.bytes_per_second()),
+                 Named("stream_bytes_per_second", store.stream.bytes_per_second()),
+                 Named("listed_objects", store.list.objects),
+                 Named("list_seconds_per_page", store.list.seconds_per_page()));
 }
 
 }  // namespace
@@ -174,15 +161,9 @@ std::string DerivationsText(const std::vector<Derivation>& lines) {
 }
 
 JsonArray DerivationsJson(const std::vector<Derivation>& lines) {
-  JsonArray json;
-  for (const Derivation& line : lines) {
-    json.Add(JsonObject{{"name", line.name},
-                        {"formula", line.formula},
-                        {"numbers", line.numbers},
-                        {"value", line.value},
-                        {"unit", line.unit}});
-  }
-  return json;
+  return JsonOfEach(lines, [&](const Derivation& line) {
+    return JSON_OF(line.name, line.formula, line.numbers, line.value, line.unit);
+  });
 }
 
 std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
@@ -205,19 +186,10 @@ std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
 }
 
 std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
-  JsonArray predictions;
-  for (const CostPrediction& one : advice.predictions) predictions.Add(PredictionJson(one));
   const DataFacts& data = advice.data;
   JsonObject json{
-      {"data", JsonObject{{"uri", data.uri},
-                          {"kind", KindName(data.kind)},
-                          {"samples", data.samples},
-                          {"objects", data.objects},
-                          {"object_bytes", data.object_bytes},
-                          {"index_bytes", data.index_bytes},
-                          {"median_sample_bytes", data.median_sample_bytes},
-                          {"p99_sample_bytes", data.p99_sample_bytes},
-                          {"compressed_share", data.compressed_share}}},
+      {"data", JSON_OF(data.uri, Named("kind", KindName(data.kind)), data.samples, data.objects, data.object_bytes,
+                       data.index_bytes, data.median_sample_bytes, data.p99_sample_bytes, data.compressed_share)},
       {"store", StoreJson(advice.store)},
       {"cpu_seconds_per_sample",
        advice.no_cpu_reason.empty() ? Json(advice.inputs.cpu_seconds_per_sample) : Json(nullptr)},
@@ -228,19 +200,18 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
       {"machine_price_date", settings.machine ? Json(settings.machine->date) : Json(nullptr)},
       {"storage_dollars_per_month", StorageDollarsPerMonth(static_cast<double>(data.object_bytes), settings.prices)},
       {"plan", JsonObject{{"requests", advice.inputs.stream_requests}, {"bytes", advice.inputs.stream_bytes}}},
-      {"predictions", predictions},
+      {"predictions", JsonOfEach(advice.predictions, PredictionJson)},
       {"answer", AnswerLines(advice, settings)},
       {"recommendation", RecommendationJson(RecommendedBy(advice))},
       {"flow", FlowJson(advice)},
       {"advice", advice.recommendations}};
   AddDamaged(advice.damaged, &json);
   if (advice.accelerator) {
-    json.Add("accelerators", JsonObject{{"count", advice.accelerator->accelerators},
-                                        {"vcpus_needed", advice.accelerator->need.needed},
-                                        {"vcpus_missing", advice.accelerator->need.missing},
-                                        {"most_busy", advice.accelerator->need.most_accelerator},
-                                        {"step_seconds", advice.accelerator->step_seconds},
-                                        {"dollars_per_100_steps", advice.accelerator->dollars_per_100_steps}});
+    json.Add("accelerators", JSON_OF(Named("count", advice.accelerator->accelerators),
+                                     Named("vcpus_needed", advice.accelerator->need.needed),
+                                     Named("vcpus_missing", advice.accelerator->need.missing),
+                                     Named("most_busy", advice.accelerator->need.most_accelerator),
+                                     advice.accelerator->step_seconds, advice.accelerator->dollars_per_100_steps));
   }
   return json.Versioned("advise");
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/counted.h"
-#include "base/size.h"
 #include "cli/advise_report.h"
 #include "cli/bench_report.h"
 #include "cli/console.h"
@@ -16,7 +15,6 @@ namespace millrace::cli {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8;
-constexpr const char* kServiceHeading = "With --service";
 
 absl::Status CheckGiven(const char* option, double value) {
   if (value >= 0 && value < 1e12) return absl::OkStatus();
@@ -73,21 +71,23 @@ void AddServiceAdviceOptions(const Command& advise, ServiceAdviceFlags* flags) {
       "--service", &flags->on,
       "Say if CPU machines of the data service pay. It shows the bound of a step, the number and kind of workers that "
       "end it, and the price of steps before and after. URI may be left out if its numbers are given");
-  const auto add = [advise, service](const char* name, auto* value, const char* what) {
-    return advise.Add(name, value, what).Below(kServiceHeading).Needs(service);
-  };
-  add("--worker-machine", &flags->worker_machine,
-      "The machine of a worker, as the price list calls it [each that has no accelerator]");
-  add("--worker-count", &flags->workers, "How many of them [as many as end the bound of a step]")
+  const Command with_service = advise.Under("With --service").Beside(service);
+  with_service.Add("--worker-machine", &flags->worker_machine,
+                   "The machine of a worker, as the price list calls it [each that has no accelerator]");
+  with_service.Add("--worker-count", &flags->workers, "How many of them [as many as end the bound of a step]")
       .Number(1, kMaxAdvisedWorkers);
-  add("--vcpus-per-accelerator", &flags->vcpus_each, "vCPUs that keep one accelerator busy, if they are known");
-  add("--cpu-ms", &flags->cpu_ms, "CPU-milliseconds of a sample, reading and decoding [measured]");
-  add("--before-ms", &flags->before_ms, "Time of a step without workers, as you have measured it [by the model]");
-  add("--after-ms", &flags->after_ms,
-      "Time of a step with --worker-count workers, as you have measured it [by the model]");
-  add("--network-gbit", &flags->network_gbit, "Gigabits a second of the training machine's network [no limit]");
-  add("--store-rate", &flags->store_rate, "Bytes a second that the store gives one machine [measured]").Called("SIZE");
-  add("--sample-size", &flags->sample_size, "Bytes of a sample in the store [measured]").Called("SIZE");
+  with_service.Add("--vcpus-per-accelerator", &flags->vcpus_each,
+                   "vCPUs that keep one accelerator busy, if they are known");
+  with_service.Add("--cpu-ms", &flags->cpu_ms, "CPU-milliseconds of a sample, reading and decoding [measured]");
+  with_service.Add("--before-ms", &flags->before_ms,
+                   "Time of a step without workers, as you have measured it [by the model]");
+  with_service.Add("--after-ms", &flags->after_ms,
+                   "Time of a step with --worker-count workers, as you have measured it [by the model]");
+  with_service.Add("--network-gbit", &flags->network_gbit,
+                   "Gigabits a second of the training machine's network [no limit]");
+  with_service.Add("--store-rate SIZE", &flags->store_rate,
+                   "Bytes a second that the store gives one machine [measured]");
+  with_service.Add("--sample-size SIZE", &flags->sample_size, "Bytes of a sample in the store [measured]");
 }
 
 absl::StatusOr<ServiceQuestion> TakeServiceQuestion(const ServiceAdviceFlags& flags, const AdviseSettings& settings) {
@@ -172,24 +172,17 @@ std::string ServiceAdviceText(const ServiceAdvice& advice, const ServiceQuestion
 }
 
 std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices) {
-  JsonArray plans;
-  for (const ServicePlan& plan : advice.plans) plans.Add(PlanJson(plan));
-  JsonObject json{{"machine", question.trainer.name},
-                  {"accelerators", advice.accelerators},
-                  {"vcpus", question.trainer.vcpus},
-                  {"vcpus_per_accelerator", advice.vcpus_each},
-                  {"step_seconds", advice.before.seconds},
-                  {"measured", question.measured_before.has_value()},
-                  {"bound", advice.need ? Json(StepBoundName(advice.before.bound)) : Json(nullptr)},
-                  {"cpu_utilization_most", advice.most_cpu_utilization},
-                  {"gpu_utilization_most", advice.most_gpu_utilization},
-                  {"cpu_seconds_per_sample", question.cpu_seconds_per_sample},
-                  {"receive_seconds_per_sample", question.receive_seconds_per_sample},
-                  {"prices", JsonObject{{"date", prices.date}, {"from", prices.from}}},
-                  {"plans", plans},
-                  {"take", advice.best ? Json(static_cast<uint64_t>(*advice.best)) : Json(nullptr)},
-                  {"advice", advice.sentences},
-                  {"arithmetic", DerivationsJson(advice.lines)}};
+  JsonObject json = JSON_OF(
+      Named("machine", question.trainer.name), advice.accelerators, question.trainer.vcpus,
+      Named("vcpus_per_accelerator", advice.vcpus_each), Named("step_seconds", advice.before.seconds),
+      Named("measured", question.measured_before.has_value()),
+      Named("bound", advice.need ? Json(StepBoundName(advice.before.bound)) : Json(nullptr)),
+      Named("cpu_utilization_most", advice.most_cpu_utilization),
+      Named("gpu_utilization_most", advice.most_gpu_utilization), question.cpu_seconds_per_sample,
+      question.receive_seconds_per_sample, Named("prices", JsonObject{{"date", prices.date}, {"from", prices.from}}),
+      Named("plans", JsonOfEach(advice.plans, PlanJson)),
+      Named("take", advice.best ? Json(static_cast<uint64_t>(*advice.best)) : Json(nullptr)),
+      Named("advice", advice.sentences), Named("arithmetic", DerivationsJson(advice.lines)));
   if (advice.need) {
     json.Add("vcpus_needed", advice.need->needed)
         .Add("vcpus_missing", advice.need->missing)

@@ -6,14 +6,12 @@
 #include <utility>
 
 #include "base/atomic_file.h"
-#include "cli/bench_compare_command.h"
 #include "cli/bench_page.h"
 #include "cli/bench_report.h"
 #include "cli/bench_request.h"
 #include "cli/bench_scenarios.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/json_text.h"
 #include "cli/usage.h"
 
 namespace millrace::cli {

@@ -1,4 +1,3 @@
-#include "cli/bench_compare_command.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +6,7 @@
 
 #include "base/file_text.h"
 #include "cli/bench_report.h"
+#include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "diagnose/bench_compare.h"
@@ -48,15 +48,10 @@ std::string CompareText(const BenchComparison& comparison) {
 }
 
 std::string CompareJson(const BenchComparison& comparison) {
-  JsonArray measures;
-  for (const ComparedMeasure& one : comparison.measures) {
-    measures.Add(JsonObject{{"point", one.point},
-                            {"measure", one.measure},
-                            {"first", one.first.median},
-                            {"second", one.second.median},
-                            {"ratio", one.ratio()},
-                            {"verdict", kVerdicts[static_cast<int>(one.verdict)]}});
-  }
+  const JsonArray measures = JsonOfEach(comparison.measures, [&](const ComparedMeasure& one) {
+    return JSON_OF(one.point, one.measure, Named("first", one.first.median), Named("second", one.second.median),
+                   one.ratio(), Named("verdict", kVerdicts[static_cast<int>(one.verdict)]));
+  });
   return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Versioned("bench.compare");
 }
 

@@ -3,72 +3,44 @@
 #include <vector>
 
 #include "cli/bench_report.h"
-#include "cli/damaged_text.h"
-#include "cli/json_text.h"
+
+namespace millrace {
+
+// Json finds these two by the namespace of what it gets.
+static cli::JsonObject JsonOf(const Spread& spread) {
+  return JSON_OF(spread.median, spread.least, spread.most);
+}
+
+static cli::JsonObject JsonOf(const RequestCounts& tally) {
+  return JSON_OF(cli::Named("GET", tally.get), cli::Named("HEAD", tally.head), cli::Named("LIST", tally.list),
+                 cli::Named("PUT", tally.put), tally.retries, tally.hedges, tally.bytes_read);
+}
+
+}  // namespace millrace
 
 namespace millrace::cli {
 
 namespace {
-
-JsonObject SpreadJson(const Spread& spread) {
-  return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
-}
-
-JsonObject TallyJson(const RequestCounts& tally) {
-  return {{"GET", tally.get},
-          {"HEAD", tally.head},
-          {"LIST", tally.list},
-          {"PUT", tally.put},
-          {"retries", tally.retries},
-          {"hedges", tally.hedges},
-          {"bytes_read", tally.bytes_read}};
-}
-
-/// Returns an array of `to_json` of each.
-template <typename Items, typename ToJson>
-JsonArray Each(const Items& items, const ToJson& to_json) {
-  JsonArray json;
-  for (const auto& item : items) json.Add(to_json(item));
-  return json;
-}
 
 JsonObject PointJson(const BenchReport& report, const std::string& name, const BenchPoint& point) {
   const BenchSummary sum = Summarize(point);
   const RequestCounts epoch = EpochRequests(point);
   JsonObject stalls;
   for (size_t i = 0; i < kStallCauses; ++i) stalls.Add(StallCauseName(static_cast<StallCause>(i)), sum.stalls[i]);
-  JsonObject json{{"name", name},
-                  {"threads", point.threads},
-                  {"data_samples", point.samples},
-                  {"data_objects", point.objects},
-                  {"data_bytes", point.sample_bytes},
-                  {"samples_per_second", SpreadJson(sum.samples_per_second)},
-                  {"samples_per_second_per_vcpu", sum.samples_per_second.median / report.machine.cpus},
-                  {"bytes_per_second", SpreadJson(sum.bytes_per_second)},
-                  {"cpu_seconds_per_1000_samples", SpreadJson(sum.cpu_per_1000)},
-                  {"busy_cpus", SpreadJson(sum.busy_cpus)},
-                  {"other_busy_cpus", SpreadJson(sum.other_busy_cpus)},
-                  {"gets_per_1000_samples", SpreadJson(sum.gets_per_1000)},
-                  {"model_busy", SpreadJson(sum.model_busy)},
-                  {"batch_p50_ms", SpreadJson(sum.batch_p50_ms)},
-                  {"batch_p99_ms", SpreadJson(sum.batch_p99_ms)},
-                  {"peak_rss_bytes", point.peak_rss_bytes},
-                  {"seconds", sum.seconds},
-                  {"stalls", stalls},
-                  {"requests", TallyJson(sum.requests)},
-                  {"epoch_requests", TallyJson(epoch)}};
+  JsonObject json = JSON_OF(
+      name, point.threads, Named("data_samples", point.samples), Named("data_objects", point.objects),
+      Named("data_bytes", point.sample_bytes), sum.samples_per_second,
+      Named("samples_per_second_per_vcpu", sum.samples_per_second.median / report.machine.cpus), sum.bytes_per_second,
+      Named("cpu_seconds_per_1000_samples", sum.cpu_per_1000), sum.busy_cpus, sum.other_busy_cpus,
+      Named("gets_per_1000_samples", sum.gets_per_1000), sum.model_busy, sum.batch_p50_ms, sum.batch_p99_ms,
+      point.peak_rss_bytes, sum.seconds, stalls, sum.requests, Named("epoch_requests", epoch));
   if (report.priced) json.Add("epoch_request_dollars", report.prices.DollarsOf(epoch));
   if (!report.machine.gpus.empty()) {
-    json.Add("gpu_busy", SpreadJson(sum.gpu_busy)).Add("gpu_memory_bytes", sum.gpu_memory_bytes);
+    json.Add("gpu_busy", sum.gpu_busy).Add("gpu_memory_bytes", sum.gpu_memory_bytes);
   }
-  return json
-      .Add("opening", JsonObject{{"seconds", point.opening.seconds}, {"requests", TallyJson(point.opening.requests)}})
-      .Add("windows", Each(point.windows, [](const BenchWindow& window) {
-             return JsonObject{{"seconds", window.seconds},
-                               {"samples", window.samples},
-                               {"batches", window.batches},
-                               {"cpu_seconds", window.cpu_seconds},
-                               {"requests", TallyJson(window.requests)}};
+  return json.Add("opening", JSON_OF(point.opening.seconds, point.opening.requests))
+      .Add("windows", JsonOfEach(point.windows, [](const BenchWindow& window) {
+             return JSON_OF(window.seconds, window.samples, window.batches, window.cpu_seconds, window.requests);
            }));
 }
 
@@ -77,16 +49,16 @@ JsonObject EpochJson(const EpochCost& epoch) {
 }
 
 JsonObject RequestsOfEpoch(const EpochCost& epoch) {
-  return EpochJson(epoch).Add("requests", TallyJson(epoch.requests));
+  return EpochJson(epoch).Add("requests", epoch.requests);
 }
 
 JsonObject StormEpoch(const EpochCost& epoch) {
-  return EpochJson(epoch).Add("digest", epoch.digest.Hex()).Add("requests", TallyJson(epoch.requests));
+  return EpochJson(epoch).Add("digest", epoch.digest.Hex()).Add("requests", epoch.requests);
 }
 
 JsonObject ResumeJson(const ResumePoint& resume) {
   const auto from = [](const char* name, const Spread& seconds, const RequestCounts& requests) {
-    return JsonObject{{"name", name}, {"first_batch_seconds", SpreadJson(seconds)}, {"requests", TallyJson(requests)}};
+    return JsonObject{{"name", name}, {"first_batch_seconds", seconds}, {"requests", requests}};
   };
   return {{"position", resume.position.ToString()},
           {"exact", resume.exact},
@@ -95,12 +67,9 @@ JsonObject ResumeJson(const ResumePoint& resume) {
 }
 
 JsonObject OrderRatioJson(const BenchReport::OrderRatio& ratio) {
-  return {{"shuffle", ShuffleName(ratio.order)},
-          {"raw", ratio.raw},
-          {"threads", ratio.threads},
-          {"of_sequential", SpreadJson(ratio.rate)},
-          {"busy_cpus_sequential", ratio.busy_cpus},
-          {"waited_for_decoding", ratio.decode_share}};
+  return JSON_OF(Named("shuffle", ShuffleName(ratio.order)), ratio.raw, ratio.threads,
+                 Named("of_sequential", ratio.rate), Named("busy_cpus_sequential", ratio.busy_cpus),
+                 Named("waited_for_decoding", ratio.decode_share));
 }
 
 JsonObject RivalJson(const RivalPoint& rival) {
@@ -109,8 +78,8 @@ JsonObject RivalJson(const RivalPoint& rival) {
   if (!rival.left_out.empty()) return json.Add("left_out", rival.left_out);
   JsonObject versions;
   for (const auto& [package, version] : rival.versions) versions.Add(package, version);
-  return json.Add("samples_per_second", SpreadJson(rival.samples_per_second))
-      .Add("cpu_seconds_per_1000_samples", SpreadJson(rival.cpu_per_1000))
+  return json.Add("samples_per_second", rival.samples_per_second)
+      .Add("cpu_seconds_per_1000_samples", rival.cpu_per_1000)
       .Add("first_batch_seconds", rival.first_batch_seconds)
       .Add("checked_images", rival.pixels.samples)
       .Add("mean_pixel", rival.pixels.mean)
@@ -121,7 +90,7 @@ JsonObject RivalJson(const RivalPoint& rival) {
 JsonObject ObjectEpochsJson(const RivalEpochs& one, bool is_ours) {
   JsonObject json{{"name", one.name}, {"with_cache", one.kept}, {"workers", one.workers}};
   if (!one.left_out.empty()) return json.Add("left_out", one.left_out);
-  return json.Add("epochs", Each(one.epochs, [&](const EpochCost& epoch) {
+  return json.Add("epochs", JsonOfEach(one.epochs, [&](const EpochCost& epoch) {
                     JsonObject cost = EpochJson(epoch);
                     return is_ours ? cost.Add("GET", epoch.requests.get) : cost;
                   }));
@@ -132,14 +101,14 @@ JsonObject FirstBatchJson(const BenchReport& report) {
     return JsonObject{{"name", NameOf(one)},
                       {"data_samples", one.samples},
                       {"data_objects", one.objects},
-                      {"first_batch_seconds", SpreadJson(one.seconds)},
-                      {"open_seconds", SpreadJson(one.open_seconds)},
-                      {"requests", TallyJson(one.requests)}};
+                      {"first_batch_seconds", one.seconds},
+                      {"open_seconds", one.open_seconds},
+                      {"requests", one.requests}};
   };
   const auto download = [](const auto& one) {
-    return JsonObject{{"data_samples", one.first}, {"seconds", SpreadJson(one.second)}};
+    return JsonObject{{"data_samples", one.first}, {"seconds", one.second}};
   };
-  return {{"points", Each(report.first_batch, point)}, {"downloads", Each(report.downloads, download)}};
+  return {{"points", JsonOfEach(report.first_batch, point)}, {"downloads", JsonOfEach(report.downloads, download)}};
 }
 
 JsonObject ScenariosJson(const BenchReport& report) {
@@ -148,33 +117,33 @@ JsonObject ScenariosJson(const BenchReport& report) {
     return PointJson(report, NameOf(named), point);
   };
   if (!report.rate.empty()) {
-    const auto points = Each(report.rate, [&](const BenchPoint& point) { return point_of(point, point); });
+    const auto points = JsonOfEach(report.rate, [&](const BenchPoint& point) { return point_of(point, point); });
     scenarios.Add("d", JsonObject{{"points", points}});
   }
   if (!report.shards.empty()) {
-    JsonObject scenario{{"points", Each(report.shards, [&](const auto& point) {
+    JsonObject scenario{{"points", JsonOfEach(report.shards, [&](const auto& point) {
                            return point_of(point, point.second).Add("shard_bytes", point.first);
                          })}};
     if (!report.shard_rivals.empty()) {
-      scenario.Add("rivals", Each(report.shard_rivals, [](const auto& rival) {
+      scenario.Add("rivals", JsonOfEach(report.shard_rivals, [](const auto& rival) {
                      return RivalJson(rival.second).Add("shard_bytes", rival.first);
                    }));
     }
     scenarios.Add("c", scenario);
   }
   if (!report.orders.empty()) {
-    JsonObject scenario{{"points", Each(report.orders, [&](const BenchReport::OrderPoint& one) {
+    JsonObject scenario{{"points", JsonOfEach(report.orders, [&](const BenchReport::OrderPoint& one) {
                            return point_of(one, one.point).Add("shuffle", ShuffleName(one.order)).Add("raw", one.raw);
                          })}};
-    scenario.Add("order_ratios", Each(report.order_ratios(), OrderRatioJson));
-    if (!report.object_rivals.empty()) scenario.Add("rivals", Each(report.object_rivals, RivalJson));
+    scenario.Add("order_ratios", JsonOfEach(report.order_ratios(), OrderRatioJson));
+    if (!report.object_rivals.empty()) scenario.Add("rivals", JsonOfEach(report.object_rivals, RivalJson));
     scenarios.Add("a", scenario);
   }
   if (!report.epochs.empty()) {
-    JsonObject scenario{{"without_cache", Each(report.epochs, RequestsOfEpoch)},
-                        {"with_cache", Each(report.cached_epochs, RequestsOfEpoch)}};
+    JsonObject scenario{{"without_cache", JsonOfEach(report.epochs, RequestsOfEpoch)},
+                        {"with_cache", JsonOfEach(report.cached_epochs, RequestsOfEpoch)}};
     if (!report.object_epochs.empty()) {
-      scenario.Add("raw_objects", Each(report.object_epochs, [&](const RivalEpochs& one) {
+      scenario.Add("raw_objects", JsonOfEach(report.object_epochs, [&](const RivalEpochs& one) {
                      return ObjectEpochsJson(one, &one - report.object_epochs.data() < 2);
                    }));
     }
@@ -183,10 +152,9 @@ JsonObject ScenariosJson(const BenchReport& report) {
   if (!report.first_batch.empty()) scenarios.Add("e", FirstBatchJson(report));
   if (report.resume) scenarios.Add("f", ResumeJson(*report.resume));
   if (report.storm) {
-    scenarios.Add("g", JsonObject{{"faults", report.storm->faults},
-                                  {"same_bytes", report.storm->same_bytes()},
-                                  {"calm", StormEpoch(report.storm->calm)},
-                                  {"storm", StormEpoch(report.storm->rough)}});
+    scenarios.Add(
+        "g", JSON_OF(report.storm->faults, report.storm->same_bytes(), Named("calm", StormEpoch(report.storm->calm)),
+                     Named("storm", StormEpoch(report.storm->rough))));
   }
   return scenarios;
 }
@@ -198,33 +166,20 @@ JsonObject ReportJson(const BenchReport& report) {
       {"version", report.version},
       {"limit", report.limit().sentence},
       {"data", JsonObject{{"uri", report.uri}, {"description", report.data}, {"store", report.store}}},
-      {"environment", JsonObject{{"date", report.machine.date},
-                                 {"cpu", report.machine.cpu},
-                                 {"vcpus", report.machine.cpus},
-                                 {"memory_bytes", report.machine.memory_bytes},
-                                 {"gpus", report.machine.gpus},
-                                 {"kernel", report.machine.kernel},
-                                 {"compiler", report.machine.compiler},
-                                 {"millrace", report.version}}},
-      {"settings", JsonObject{{"batch", settings.loader.batch},
-                              {"size", settings.loader.image.width},
-                              {"augment", settings.loader.image.augment},
-                              {"shuffle", ShuffleName(settings.loader.shuffle)},
-                              {"memory_bytes", settings.loader.memory_bytes},
-                              {"io_threads", settings.io_threads},
-                              {"step_ms", 1000 * settings.step_seconds},
-                              {"warm_up_seconds", settings.warm_up_seconds},
-                              {"window_seconds", settings.window_seconds},
-                              {"repeats", settings.windows}}},
-      {"prices", JsonObject{{"date", report.prices.date},
-                            {"region", report.prices.region},
-                            {"from", report.prices.from},
-                            {"apply", report.priced}}},
+      {"environment", JSON_OF(report.machine.date, report.machine.cpu, Named("vcpus", report.machine.cpus),
+                              report.machine.memory_bytes, report.machine.gpus, report.machine.kernel,
+                              report.machine.compiler, Named("millrace", report.version))},
+      {"settings",
+       JSON_OF(settings.loader.batch, Named("size", settings.loader.image.width), settings.loader.image.augment,
+               Named("shuffle", ShuffleName(settings.loader.shuffle)), settings.loader.memory_bytes,
+               settings.io_threads, Named("step_ms", 1000 * settings.step_seconds), settings.warm_up_seconds,
+               settings.window_seconds, Named("repeats", settings.windows))},
+      {"prices", JSON_OF(report.prices.date, report.prices.region, report.prices.from, Named("apply", report.priced))},
       {"published", JsonObject{{"samples_per_second_per_vcpu", JsonArray{kPublishedRates[0], kPublishedRates[1]}},
                                {"source", kPublishedSource}}},
       {"scenarios", ScenariosJson(report)}};
   AddDamaged(report.damaged, &json);
-  if (!report.rivals.empty()) json.Add("rivals", Each(report.rivals, RivalJson));
+  if (!report.rivals.empty()) json.Add("rivals", JsonOfEach(report.rivals, RivalJson));
   return json;
 }
 
@@ -241,7 +196,7 @@ JsonObject PageJson(const BenchReport& report) {
   for (int percent = 0; percent <= 100; ++percent) percentiles.Add(QuantileOf(times, percent / 100.0));
   const auto price = [&](const RequestCounts& requests) { return DollarText(report.prices.DollarsOf(requests)); };
   JsonObject page{{"beside", BesideText(report)},
-                  {"order_ratios", Each(report.order_ratios(), TextOf)},
+                  {"order_ratios", JsonOfEach(report.order_ratios(), TextOf)},
                   {"orders_note", report.orders_note()},
                   {"batches", times.size()},
                   {"batch_ms_percentiles", percentiles},
@@ -254,6 +209,12 @@ JsonObject PageJson(const BenchReport& report) {
 }
 
 }  // namespace
+
+void AddDamaged(const DamagedSamples& damaged, JsonObject* json) {
+  json->Add("bad_samples", uint64_t{damaged.count()});
+  const std::optional<QuarantinedSample>& first = damaged.first();
+  json->Add("first_bad_sample", first ? Json(JSON_OF(Named("sample", first->uri), first->reason)) : Json(nullptr));
+}
 
 std::string BenchJson(const BenchReport& report) {
   return ReportJson(report).Versioned("bench");

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "base/atomic_file.h"

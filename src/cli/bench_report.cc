@@ -10,7 +10,6 @@
 
 #include "base/counted.h"
 #include "base/size.h"
-#include "cli/damaged_text.h"
 
 namespace millrace::cli {
 
@@ -330,6 +329,13 @@ std::string GpuText(const BenchReport& report, const BenchSummary& measured) {
   for (const auto& [name, count] : counts) gpus += fmt::format("{}{} x {}", gpus.empty() ? "" : ", ", count, name);
   return fmt::format("GPUs meanwhile: {}, busy {:.0f} % of the time by any program, {} of memory in use", gpus,
                      100 * measured.gpu_busy.median, FormatSize(measured.gpu_memory_bytes));
+}
+
+std::string DamagedText(const DamagedSamples& damaged, const std::string& uri) {
+  const QuarantinedSample& first = *damaged.first();
+  return fmt::format(
+      "{}, whose places others took; the first: {}: {}. `millrace inspect '{}' --decode all` lists them.",
+      Counted(damaged.count(), "sample"), first.uri, first.reason, uri);
 }
 
 std::string BenchText(const BenchReport& report) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/json_text.h"
 #include "diagnose/bench.h"
 #include "diagnose/damaged_samples.h"
 #include "diagnose/limit.h"
@@ -111,6 +112,12 @@ double CpuRate(const BenchSummary& measured);
 std::string BesideText(const BenchReport& report);
 /// Returns "GPUs meanwhile: 8 x NVIDIA H100, busy 12 % of the time ...". There are some.
 std::string GpuText(const BenchReport& report, const BenchSummary& measured);
+
+/// Tells the damaged samples that `bench` and `advise` have met:
+/// "3 samples, whose places others took; the first: ...", with what lists all of them. There are some.
+std::string DamagedText(const DamagedSamples& damaged, const std::string& uri);
+/// Adds `bad_samples`, their number, and `first_bad_sample`, which is null if there is none.
+void AddDamaged(const DamagedSamples& damaged, JsonObject* json);
 
 std::string BenchText(const BenchReport& report);
 std::string BenchJson(const BenchReport& report);

@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <string_view>
-#include <utility>
 
-#include "base/size.h"
+#include "base/number.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "net/runtime.h"
@@ -19,22 +16,17 @@ namespace {
 
 constexpr int kMaxTried = 1024;  // of threads, and of workers
 
-absl::Status Usage(const std::string& message) {
-  return AsUsage(absl::InvalidArgumentError(message));
-}
-
 /// "1,2,4", in ascending order, each once.
 absl::StatusOr<std::set<int>> ParseCounts(std::string_view option, const std::string& text) {
   std::set<int> counts;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
-    int n = 0;
-    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, n);
-    if (error != std::errc() || stop != text.data() + end || n < 1 || n > kMaxTried) {
-      return Usage(fmt::format("{} takes whole numbers from 1 to {} with commas between them, not '{}'", option,
-                               kMaxTried, text));
+    const auto n = ParseNumber<int>(std::string_view(text).substr(at, end - at));
+    if (!n || *n < 1 || *n > kMaxTried) {
+      return UsageError("{} takes whole numbers from 1 to {} with commas between them, not '{}'", option, kMaxTried,
+                        text);
     }
-    counts.insert(n);
+    counts.insert(*n);
     at = end + 1;
   }
   return counts;
@@ -54,22 +46,14 @@ std::set<int> UsualCurveWorkers() {
   return {1, std::min(2 * cpus, kMaxTried), std::min(8 * cpus, kMaxTried)};
 }
 
-// A folder that does not exist is more likely a slip than a wish, and the run is long.
-absl::Status CheckOutput(std::string_view option, const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (path.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
-  return absl::NotFoundError(fmt::format("{} {}: there is no folder {}; make it first", option, path, folder.string()));
-}
-
 absl::Status CheckBenchFlags(const BenchFlags& flags) {
   if (flags.synthetic == !flags.uri.empty()) {
-    return Usage(flags.synthetic ? "--synthetic makes its own data: leave out the URI"
-                                 : "name the URI of a data set, or --synthetic");
+    return UsageError("{}", flags.synthetic ? "--synthetic makes its own data: leave out the URI"
+                                            : "name the URI of a data set, or --synthetic");
   }
   if (!flags.synthetic) RETURN_IF_ERROR(CheckUri(flags.uri));
-  RETURN_IF_ERROR(CheckOutput("--html", flags.html));
-  return CheckOutput("--json", flags.json == "-" ? "" : flags.json);
+  RETURN_IF_ERROR(CheckFolderOf("--html", flags.html));
+  return CheckFolderOf("--json", flags.json == "-" ? "" : flags.json);
 }
 
 }  // namespace
@@ -88,13 +72,14 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
     }
   }
   if (request.scenarios.contains("shards") && !flags.synthetic) {
-    return Usage("--scenario shards compares data sets with shards of several sizes: it needs --synthetic");
+    return UsageError("--scenario shards compares data sets with shards of several sizes: it needs --synthetic");
   }
   if (request.scenarios.contains("cache") && !flags.synthetic && flags.cache.empty()) {
-    return Usage("--scenario cache keeps what it reads on the local disk: say where by --cache, or use --synthetic");
+    return UsageError(
+        "--scenario cache keeps what it reads on the local disk: say where by --cache, or use --synthetic");
   }
   if (request.scenarios.contains("faults") && (!flags.synthetic || flags.store != "devstore")) {
-    return Usage("--scenario faults needs a store that fails on purpose: --synthetic with --store devstore");
+    return UsageError("--scenario faults needs a store that fails on purpose: --synthetic with --store devstore");
   }
   ASSIGN_OR_RETURN(request.threads, ParseCounts("--threads", flags.threads));
   if (request.threads.empty()) request.threads = UsualThreads(flags.quick);
@@ -112,11 +97,11 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
   settings.window_seconds = flags.seconds > 0 ? flags.seconds : (flags.quick ? 2 : 6);
   settings.windows = static_cast<int>(flags.repeats.value_or(flags.quick ? 3 : 5));
   if (!(flags.seconds >= 0 && flags.seconds <= 86'400)) {
-    return Usage("--seconds takes the time of a repeat in seconds, up to 86,400");
+    return UsageError("--seconds takes the time of a repeat in seconds, up to 86,400");
   }
   if (flags.seconds > 0) settings.warm_up_seconds = std::min(settings.warm_up_seconds, flags.seconds);
   if (!(flags.step_ms >= 0 && flags.step_ms <= 600'000)) {
-    return Usage("--step-ms takes a time in milliseconds, 0 to 600,000");
+    return UsageError("--step-ms takes a time in milliseconds, 0 to 600,000");
   }
   settings.step_seconds = flags.step_ms / 1000;
   settings.loader.batch = flags.batch;
@@ -126,16 +111,14 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
   settings.loader.bad_samples = BadSamples::kReplace;
   settings.loader.log_damage = false;
   ASSIGN_OR_RETURN(settings.loader.shuffle, ParseShuffle(flags.shuffle));
-  const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
-  if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
-  settings.loader.memory_bytes = *memory;
+  ASSIGN_OR_RETURN(settings.loader.memory_bytes, TakeSizeOrZero("--memory", flags.memory));
   request.samples = flags.samples > 0 ? flags.samples : (flags.quick ? 1000 : 2000);
   return request;
 }
 
 void AddBenchOptions(Command bench, BenchFlags* flags) {
   const auto add = [bench](const char* name, auto* value, const char* what) {
-    return bench.Add(name, value, what).ShowDefault();
+    return bench.AddShown(name, value, what);
   };
   bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
@@ -151,12 +134,10 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
                     {"d", "rate"},
                     {"e", "first-batch"},
                     {"f", "resume"},
-                    {"g", "faults"}})
-      .OneValueEach();
+                    {"g", "faults"}});
   bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
-  bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else; a Python draws it")
-      .Called("FILE");
-  bench.Add("--json", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text").Called("FILE");
+  bench.Add("--html FILE", &flags->html, "Write the report as a page that needs nothing else; a Python draws it");
+  bench.Add("--json FILE", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text");
   bench.Add("--repeats", &flags->repeats, "How often each setting is measured [5; 3 if --quick]").Number(1, 1000);
   bench.Add("--seconds", &flags->seconds, "Min time of each repeat [6; 2 if --quick]");
   bench.Add("--threads", &flags->threads, "Numbers of decoding threads to try, for example 1,2,4 [up to all CPUs]");
@@ -168,31 +149,23 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
   bench.Add("--step-ms", &flags->step_ms,
             "A model in the scenarios orders, shards and rate: a pause of this time after each batch [none]");
-  bench
-      .Add("--cache", &flags->cache,
-           "Folder of the cache in the scenario cache; its content stays there [a temporary folder]")
-      .Called("DIR");
-  bench.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
-      .Called("FILE");
+  bench.Add("--cache DIR", &flags->cache,
+            "Folder of the cache in the scenario cache; its content stays there [a temporary folder]");
+  bench.Add("--prices FILE", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)");
   bench.Add("--samples", &flags->samples, "Images of a synthetic data set [2000; 1000 if --quick]")
       .Number(1, 10'000'000);
   add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
       .Words({"devstore", "folder"});
-  bench
-      .Add(
-          "--rival", &flags->rivals,
-          "Other loaders to measure beside Millrace, with commas between several. NAME=URI names the same data in the "
-          "loader's own format. Names: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, "
-          "tfdata, dali, ray, s3fs, rclone, all")
-      .Called("NAME[=URI]")
-      .OneValueEach();
+  bench.Add(
+      "--rival NAME[=URI]", &flags->rivals,
+      "Other loaders to measure beside Millrace, with commas between several. NAME=URI names the same data in the "
+      "loader's own format. Names: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, "
+      "tfdata, dali, ray, s3fs, rclone, all");
   bench.Add("--rival-workers", &flags->rival_workers,
             "Numbers of worker processes, or threads that decode, to try of each of them, for example 2,8,32 [all "
             "CPUs; over raw objects 1, and 2 and 8 for each CPU]");
-  bench
-      .Add("--rival-environments", &flags->rival_environments,
-           "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]")
-      .Called("DIR");
+  bench.Add("--rival-environments DIR", &flags->rival_environments,
+            "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]");
   add("--first-byte-ms", &flags->first_byte_ms, "Median time to the first byte of the server of --store devstore")
       .Number(0, 10'000);
 }

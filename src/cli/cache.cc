@@ -6,7 +6,6 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "cache/cache_tools.h"
-#include "cli/cache_commands.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
@@ -25,7 +24,7 @@ struct CacheFlags {
 
 std::shared_ptr<CacheFlags> AddFolder(const Command& command, const char* json_help) {
   auto flags = std::make_shared<CacheFlags>();
-  command.Add("folder", &flags->folder, kFolderHelp).Required().Called("DIR");
+  command.Add("folder DIR", &flags->folder, kFolderHelp).Required();
   command.AddFlag("--json", &flags->json, json_help);
   return flags;
 }
@@ -35,13 +34,9 @@ absl::Status ListCache(const CacheFlags& flags) {
   return ForEachCachedObject(flags.folder, interrupt.token(), [&](const CachedObject& object) {
     if (!object.uri().starts_with(flags.prefix)) return absl::OkStatus();
     if (flags.json) {
-      return WriteStdout(JsonObject{{"uri", object.uri()},
-                                    {"etag", object.identity.etag},
-                                    {"tenant", object.identity.tenant},
-                                    {"bytes", object.object_bytes},
-                                    {"cached_bytes", object.cached_bytes},
-                                    {"ranges", object.ranges},
-                                    {"disk_bytes", object.disk_bytes}}
+      return WriteStdout(JSON_OF(object.uri(), object.identity.etag, object.identity.tenant,
+                                 Named("bytes", object.object_bytes), object.cached_bytes, object.ranges,
+                                 object.disk_bytes)
                              .Versioned("cache.ls"));
     }
     const double share = object.object_bytes == 0 ? 100
@@ -69,15 +64,8 @@ std::string StatJson(const CacheSummary& found) {
     if (planned) one.Add("position", job.clock.clock).Add("period", job.clock.period);
     jobs.Add(one);
   }
-  return JsonObject{{"objects", found.objects},
-                    {"ranges", found.ranges},
-                    {"cached_bytes", found.cached_bytes},
-                    {"pinned_bytes", found.pinned_bytes},
-                    {"disk_bytes", found.disk_bytes},
-                    {"unsound_files", found.unsound_files},
-                    {"file_system_bytes", found.file_system_bytes},
-                    {"free_bytes", found.free_bytes},
-                    {"jobs", jobs}}
+  return JSON_OF(found.objects, found.ranges, found.cached_bytes, found.pinned_bytes, found.disk_bytes,
+                 found.unsound_files, found.file_system_bytes, found.free_bytes, jobs)
       .Versioned("cache.stat");
 }
 
@@ -107,14 +95,11 @@ absl::Status VerifyIt(const CacheFlags& flags) {
     ProgressLine progress("verifying " + flags.folder, ProgressLine::Unit::kBytes);
     ASSIGN_OR_RETURN(check, VerifyCache(flags.folder, progress.Task(interrupt.token())));
   }
-  const std::string text = flags.json ? JsonObject{{"objects", check.objects},
-                                                   {"ranges", check.ranges},
-                                                   {"bytes", check.bytes},
-                                                   {"damaged_ranges", check.damaged_ranges},
-                                                   {"unsound_files", check.unsound_files}}
-                                            .Versioned("cache.verify")
-                                      : fmt::format("{} in {} of {} were read\n", FormatSize(check.bytes),
-                                                    Counted(check.ranges, "range"), Counted(check.objects, "object"));
+  const std::string text =
+      flags.json ? JSON_OF(check.objects, check.ranges, check.bytes, check.damaged_ranges, check.unsound_files)
+                       .Versioned("cache.verify")
+                 : fmt::format("{} in {} of {} were read\n", FormatSize(check.bytes), Counted(check.ranges, "range"),
+                               Counted(check.objects, "object"));
   RETURN_IF_ERROR(WriteStdout(text));
   if (check.damaged_ranges == 0 && check.unsound_files == 0) return absl::OkStatus();
   return absl::DataLossError(
@@ -130,9 +115,7 @@ absl::Status ClearIt(const CacheFlags& flags) {
     ProgressLine progress("clearing " + flags.folder, ProgressLine::Unit::kItems);
     ASSIGN_OR_RETURN(cleared, ClearCache(flags.folder, flags.prefix, progress.Task(interrupt.token())));
   }
-  if (flags.json)
-    return WriteStdout(
-        JsonObject{{"objects", cleared.objects}, {"disk_bytes", cleared.disk_bytes}}.Versioned("cache.clear"));
+  if (flags.json) return WriteStdout(JSON_OF(cleared.objects, cleared.disk_bytes).Versioned("cache.clear"));
   return WriteStdout(fmt::format("removed the cached bytes of {}: {} of the disk\n", Counted(cleared.objects, "object"),
                                  FormatSize(cleared.disk_bytes)));
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "cache/memory_cache.h"
 #include "cli/console.h"
 #include "cli/usage.h"
@@ -11,7 +9,7 @@
 namespace millrace::cli {
 
 Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
-  const Option cache = command.Add("--cache", &place, keeps).Called("DIR|memory");
+  const Option cache = command.Add("--cache DIR|memory", &place, keeps);
   command.Add("--cache-size", &size, "Max size of the cache on disk [all but 5 %], or in memory").Needs(cache);
   AddCacheTenant(command, cache, &tenant);
   return cache;
@@ -19,8 +17,8 @@ Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
 
 absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
   if (place.empty()) return std::nullopt;
-  RangeCacheOptions options{.folder = place};
-  ASSIGN_OR_RETURN(options.tenant, TakeCacheTenant(tenant));
+  RETURN_IF_ERROR(AsUsage(Annotate(CheckCacheTenant(tenant), "--cache-tenant")));
+  RangeCacheOptions options{.folder = place, .tenant = tenant};
   if (!size.empty()) {
     ASSIGN_OR_RETURN(options.size_bytes, TakeSize("--cache-size", size));
   } else if (options.in_memory()) {
@@ -29,26 +27,23 @@ absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
   return options;
 }
 
-void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant) {
-  command
-      .Add("--cache-tenant", tenant,
-           "Share cached bytes with programs that give the same name [those with the same credentials]")
-      .Needs(cache)
-      .Called("NAME");
+absl::StatusOr<RangeCacheOptions> CacheOption::TakeFolder(std::string_view why_not_memory) const {
+  if (place == RangeCacheOptions::kMemory) {
+    return UsageError("--cache memory: {}; name a folder (one that is called memory is ./memory)", why_not_memory);
+  }
+  ASSIGN_OR_RETURN(const std::optional<RangeCacheOptions> options, Take());
+  return options.value_or(RangeCacheOptions());
 }
 
-absl::StatusOr<std::string> TakeCacheTenant(const std::string& tenant) {
-  RETURN_IF_ERROR(AsUsage(Annotate(CheckCacheTenant(tenant), "--cache-tenant")));
-  return tenant;
+void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant) {
+  command
+      .Add("--cache-tenant NAME", tenant,
+           "Share cached bytes with programs that give the same name [those with the same credentials]")
+      .Needs(cache);
 }
 
 uint64_t CacheMemoryOf(const std::optional<RangeCacheOptions>& cache) {
   return cache && cache->in_memory() ? MemoryCache::MemoryFor(cache->size_bytes) : 0;
-}
-
-absl::Status RefuseCacheInMemory(std::string_view place, std::string_view why) {
-  if (place != RangeCacheOptions::kMemory) return absl::OkStatus();
-  return UsageError("--cache memory: {}; name a folder (one that is called memory is ./memory)", why);
 }
 
 }  // namespace millrace::cli

@@ -10,8 +10,8 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "cache/disk_cache.h"
-#include "cli/cache_commands.h"
 #include "cli/cache_option.h"
+#include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/forecast_text.h"
 #include "cli/json_text.h"
@@ -28,42 +28,27 @@ namespace {
 
 struct PlanFlags {
   std::string uri;
-  std::string cache;
-  std::string cache_size;
-  std::string cache_tenant;
+  CacheOption cache;
   std::string shuffle = "window";
-  uint64_t seed = 0;
-  std::optional<uint64_t> extent;
-  std::optional<uint64_t> window;
-  std::optional<uint64_t> lanes;
+  LoaderOptions loader{.allow_arrays = true, .batch = 1};  // no batch is made
   std::string capacity = "25%";
   uint64_t epochs = 5;
-  uint64_t world = 1;
   uint64_t local_ranks = 0;
-  bool pin = false;
   bool json = false;
 };
 
 void AddPlanOptions(const Command& command, PlanFlags* flags) {
   command.Add("uri", &flags->uri, "The data set, as 'millrace feed' takes it").Required();
-  command.Add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"}).ShowDefault();
-  command.Add("--seed", &flags->seed, "Seed of the order").Number(0).ShowDefault();
-  command.Add("--extent", &flags->extent, "As in 'millrace feed'; also the next two").Number(1);
-  command.Add("--window", &flags->window, "Extents shuffled together").Number(1);
-  command.Add("--lanes", &flags->lanes, "Divisions of a window").Number(1);
+  command.AddShown("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
+  command.AddShown("--seed", &flags->loader.seed, "Seed of the order").Number(0);
+  command.Add("--extent", &flags->loader.extent, "As in 'millrace feed'; also the next two").Number(1);
+  command.Add("--window", &flags->loader.window, "Extents shuffled together").Number(1);
+  command.Add("--lanes", &flags->loader.lanes, "Divisions of a window").Number(1);
 }
 
 absl::StatusOr<LoaderOptions> ToOptions(const PlanFlags& flags) {
-  LoaderOptions options;
+  LoaderOptions options = flags.loader;
   ASSIGN_OR_RETURN(options.shuffle, ParseShuffle(flags.shuffle));
-  options.seed = flags.seed;
-  options.extent = flags.extent;
-  options.window = flags.window;
-  options.lanes = flags.lanes;
-  options.world = flags.world;
-  options.pin = flags.pin;
-  options.batch = 1;  // no batch is made
-  options.allow_arrays = true;
   options.image.height = options.image.width = 1;
   return options;
 }
@@ -80,12 +65,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIt(Runtime& runtime, Stores& stores
 
 absl::Status Warm(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
-  RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "it would be gone with this command"));
-  RangeCacheOptions disk{.folder = flags.cache};
-  if (!flags.cache_size.empty()) {
-    ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
-  }
-  ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
+  ASSIGN_OR_RETURN(const RangeCacheOptions disk, flags.cache.TakeFolder("it would be gone with this command"));
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
@@ -95,23 +75,19 @@ absl::Status Warm(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(options.cache, DiskCache::Open(disk));
   WarmReport report;
   {
-    ProgressLine progress("warming " + flags.cache, ProgressLine::Unit::kBytes);
+    ProgressLine progress("warming " + flags.cache.place, ProgressLine::Unit::kBytes);
     ASSIGN_OR_RETURN(report, WarmCache(*dataset, options, progress.Task(interrupt.token())));
   }
   const KeepCounts& kept = report.kept;
   if (flags.json) {
-    return WriteStdout(JsonObject{{"sample_bytes", report.sample_bytes},
-                                  {"there_bytes", report.cache.hit_bytes},
-                                  {"read_bytes", report.cache.miss_bytes},
-                                  {"requests", report.cache.requests},
-                                  {"written_bytes", kept.written_bytes},
-                                  {"no_room_bytes", kept.not_admitted_bytes},
-                                  {"dropped_bytes", kept.dropped_bytes}}
+    return WriteStdout(JSON_OF(report.sample_bytes, Named("there_bytes", report.cache.hit_bytes),
+                               Named("read_bytes", report.cache.miss_bytes), report.cache.requests, kept.written_bytes,
+                               Named("no_room_bytes", kept.not_admitted_bytes), kept.dropped_bytes)
                            .Versioned("cache.warm"));
   }
   return WriteStdout(fmt::format(
       "{} of samples: {} were in {} already, {} came from the store in {}, and {} of them are kept\n",
-      FormatSize(report.sample_bytes), FormatSize(report.cache.hit_bytes), flags.cache,
+      FormatSize(report.sample_bytes), FormatSize(report.cache.hit_bytes), flags.cache.place,
       FormatSize(report.cache.miss_bytes), Counted(report.cache.requests, "request"), FormatSize(kept.written_bytes)));
 }
 
@@ -143,7 +119,7 @@ absl::StatusOr<std::vector<Capacity>> ParseCapacities(const std::string& text) {
 absl::Status Simulate(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(const LoaderOptions options, AsUsage(ToOptions(flags)));
   ASSIGN_OR_RETURN(const std::vector<Capacity> capacities, AsUsage(ParseCapacities(flags.capacity)));
-  if (flags.local_ranks > flags.world) return UsageError("--local-ranks is more than --world");
+  if (flags.local_ranks > flags.loader.world) return UsageError("--local-ranks is more than --world");
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
@@ -171,10 +147,10 @@ void AddCacheWarm(Command cache) {
   const Command warm = cache.AddCommand("warm", "Read a data set into a cache before a job needs it");
   auto flags = std::make_shared<PlanFlags>();
   AddPlanOptions(warm, flags.get());
-  const Option folder = warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
-  AddCacheTenant(warm, folder, &flags->cache_tenant);
-  warm.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]");
-  warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared; other data do not replace it");
+  const Option folder = warm.Add("--cache DIR", &flags->cache.place, "The folder of the cache").Required();
+  AddCacheTenant(warm, folder, &flags->cache.tenant);
+  warm.Add("--cache-size", &flags->cache.size, "Max size of the cache on disk [all but 5 %]");
+  warm.AddFlag("--pin", &flags->loader.pin, "Keep it until it is cleared; other data do not replace it");
   warm.AddFlag("--json", &flags->json,
                R"(One JSON object: {"sample_bytes", "there_bytes", "read_bytes", "requests", "written_bytes", )"
                R"("no_room_bytes", "dropped_bytes"})");
@@ -191,12 +167,9 @@ void AddCacheSimulate(Command cache) {
       cache.AddCommand("simulate", "Predict what a cache of a size would bring, from the index alone");
   auto flags = std::make_shared<PlanFlags>();
   AddPlanOptions(simulate, flags.get());
-  simulate.Add("--capacity", &flags->capacity, "Sizes of the cache, or shares of the data: 100GiB,25%,50%")
-      .ShowDefault();
-  simulate.Add("--epochs", &flags->epochs, "Epochs, with an empty cache before the first")
-      .Number(1, 1000)
-      .ShowDefault();
-  simulate.Add("--world", &flags->world, "Ranks of the job").Number(1).ShowDefault();
+  simulate.AddShown("--capacity", &flags->capacity, "Sizes of the cache, or shares of the data: 100GiB,25%,50%");
+  simulate.AddShown("--epochs", &flags->epochs, "Epochs, with an empty cache before the first").Number(1, 1000);
+  simulate.AddShown("--world", &flags->loader.world, "Ranks of the job").Number(1);
   simulate.Add("--local-ranks", &flags->local_ranks, "Ranks that share one cache, those of one machine [all]")
       .Number(1);
   simulate.AddFlag("--json", &flags->json,
@@ -204,8 +177,7 @@ void AddCacheSimulate(Command cache) {
                    R"("epochs": [{"bytes", "hit_rate", "store_bytes"}]}, of "ours", "lru" and "optimum" each)");
   simulate.Footer(
       "Three policies are compared: Millrace's (ours), LRU as other caches have it, and the optimum, which no cache "
-      "can "
-      "beat. No sample is read.\n\nExamples:\n"
+      "can beat. No sample is read.\n\nExamples:\n"
       "  millrace cache simulate s3://bucket/train --capacity 100GiB,200GiB --epochs 10\n"
       "  millrace cache simulate s3://bucket/train --capacity 50% --shuffle global --world 16 --local-ranks 8 --json");
   simulate.Run([flags] { return ExitStatus("cache", HintAtS3(Simulate(*flags), {flags->uri})); });

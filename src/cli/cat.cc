@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "base/number.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/usage.h"
@@ -31,20 +30,13 @@ struct CatFlags {
   std::string range;
 };
 
-std::optional<uint64_t> ParseNumber(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // "a-b" (both included), "a-" or "-n" (the last n bytes), as HTTP has them: what lies beyond the end is cut off.
 absl::StatusOr<ByteRange> ParseRange(std::string_view text, const std::string& uri, uint64_t size) {
   const size_t dash = text.find('-');
   const std::string_view left = text.substr(0, dash);
   const std::string_view right = dash == text.npos ? std::string_view() : text.substr(dash + 1);
-  const std::optional<uint64_t> first = ParseNumber(left);
-  const std::optional<uint64_t> last = ParseNumber(right);
+  const std::optional<uint64_t> first = ParseNumber<uint64_t>(left);
+  const std::optional<uint64_t> last = ParseNumber<uint64_t>(right);
   const bool valid = dash != text.npos && (first || left.empty()) && (last || right.empty()) && (first || last) &&
                      (!first || !last || *first <= *last);
   if (!valid) {

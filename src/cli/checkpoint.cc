@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "base/counted.h"
 #include "base/size.h"
 #include "checkpoint/checkpoints.h"
 #include "cli/checkpoint_commands.h"
@@ -45,11 +44,8 @@ absl::StatusOr<bool> ListCheckpoints(const CheckpointFlags& flags, const Checkpo
   std::string text;
   for (const CheckpointEntry& entry : catalog.entries) {
     const bool newest = &entry == catalog.Newest();
-    text += flags.json ? JsonObject{{"step", entry.step},
-                                    {"attempt", entry.attempt},
-                                    {"bytes", entry.bytes},
-                                    {"saved", SavedText(entry.saved_ms, true)},
-                                    {"newest", newest}}
+    text += flags.json ? JSON_OF(entry.step, entry.attempt, entry.bytes,
+                                 Named("saved", SavedText(entry.saved_ms, true)), newest)
                              .Versioned("checkpoint.ls")
                        : fmt::format("{:>12} {} {:>10}{}\n", entry.step, SavedText(entry.saved_ms, false),
                                      FormatSize(entry.bytes), newest ? "  newest" : "");
@@ -65,17 +61,12 @@ absl::StatusOr<bool> ShowCheckpoint(const CheckpointFlags& flags, const Checkpoi
   if (flags.json) {
     JsonArray shards;
     for (const CheckpointShard& shard : manifest.shards) {
-      shards.Add(
-          JsonObject{{"name", shard.name}, {"bytes", shard.bytes}, {"crc32c", fmt::format("{:08x}", shard.crc32c)}});
+      shards.Add(JSON_OF(shard.name, shard.bytes, Named("crc32c", fmt::format("{:08x}", shard.crc32c))));
     }
-    RETURN_IF_ERROR(WriteStdout(JsonObject{
-        {"step", manifest.step},
-        {"uri", folder},
-        {"epoch", manifest.epoch},
-        {"saved", SavedText(manifest.saved_ms, true)},
-        {"host", manifest.host},
-        {"bytes", manifest.Bytes()},
-        {"shards", shards}}.Versioned("checkpoint.show")));
+    RETURN_IF_ERROR(WriteStdout(JSON_OF(manifest.step, Named("uri", folder), manifest.epoch,
+                                        Named("saved", SavedText(manifest.saved_ms, true)), manifest.host,
+                                        Named("bytes", manifest.Bytes()), shards)
+                                    .Versioned("checkpoint.show")));
     return true;
   }
   std::string text =
@@ -91,10 +82,8 @@ absl::StatusOr<bool> ShowCheckpoint(const CheckpointFlags& flags, const Checkpoi
 absl::Status TellVerified(const CheckpointFlags& flags, const Checkpoints::Verified& verified) {
   const CheckpointEntry& entry = verified.entry;
   if (flags.json) {
-    return WriteStdout(JsonObject{{"step", entry.step},
-                                  {"whole", verified.status.ok()},
-                                  {"bytes", entry.bytes},
-                                  {"error", std::string(ToStd(verified.status.message()))}}
+    return WriteStdout(JSON_OF(entry.step, Named("whole", verified.status.ok()), entry.bytes,
+                               Named("error", std::string(ToStd(verified.status.message()))))
                            .Versioned("checkpoint.verify"));
   }
   if (verified.status.ok())
@@ -143,11 +132,7 @@ void AddCheckpointLs(const Command& checkpoint) {
   ls.AddFlag("--json", &flags->json,
              R"(One JSON object a checkpoint: {"step", "attempt", "bytes", "saved", "newest"})");
   ls.Footer("Examples:\n  millrace checkpoint ls s3://bucket/run-7");
-  ls.Run([flags] {
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return ListCheckpoints(*flags, *open[0], stop);
-    });
-  });
+  ls.Run([flags] { return WithCheckpointsOf(*flags, ListCheckpoints); });
 }
 
 void AddCheckpointShow(const Command& checkpoint) {
@@ -158,11 +143,7 @@ void AddCheckpointShow(const Command& checkpoint) {
                R"(One JSON object: {"step", "uri", "epoch", "saved", "host", "bytes", "shards": [{"name", "bytes", )"
                R"("crc32c"}]})");
   show.Footer("Examples:\n  millrace checkpoint show s3://bucket/run-7 --step 1200");
-  show.Run([flags] {
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return ShowCheckpoint(*flags, *open[0], stop);
-    });
-  });
+  show.Run([flags] { return WithCheckpointsOf(*flags, ShowCheckpoint); });
 }
 
 void AddCheckpointVerify(const Command& checkpoint) {
@@ -181,9 +162,7 @@ void AddCheckpointVerify(const Command& checkpoint) {
     if (flags->all && flags->step) {
       return Fail("checkpoint", UsageError("--all and --step contradict each other"));
     }
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return flags->all ? VerifyAll(*flags, *open[0], stop) : VerifyOne(*flags, *open[0], stop);
-    });
+    return WithCheckpointsOf(*flags, flags->all ? VerifyAll : VerifyOne);
   });
 }
 

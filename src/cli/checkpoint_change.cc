@@ -115,11 +115,8 @@ absl::StatusOr<bool> DiffCheckpoints(const CheckpointDiffFlags& flags, const Che
   ASSIGN_OR_RETURN(const std::vector<CheckpointDifference> differences,
                    CompareCheckpoints(first, manifest, second, other_manifest, stop));
   for (const CheckpointDifference& difference : differences) {
-    RETURN_IF_ERROR(WriteStdout(flags.json ? JsonObject{{"name", difference.name},
-                                                        {"kind", KindText(difference.kind)},
-                                                        {"first", difference.first},
-                                                        {"second", difference.second},
-                                                        {"elements", difference.elements}}
+    RETURN_IF_ERROR(WriteStdout(flags.json ? JSON_OF(difference.name, Named("kind", KindText(difference.kind)),
+                                                     difference.first, difference.second, difference.elements)
                                                  .Versioned("checkpoint.diff")
                                            : DifferenceText(difference)));
   }
@@ -132,10 +129,9 @@ absl::StatusOr<bool> CopyCheckpoint(const CopyCheckpointFlags& flags, const Chec
   ASSIGN_OR_RETURN(const CheckpointEntry copied,
                    to.Copy(from, entry, {.retention = {.keep = flags.keep}, .stop = stop}));
   const std::string uri = to.Uri() + AttemptFolder(copied.step, copied.attempt);
-  RETURN_IF_ERROR(WriteStdout(
-      flags.json
-          ? JsonObject{{"step", copied.step}, {"bytes", copied.bytes}, {"uri", uri}}.Versioned("checkpoint.cp")
-          : fmt::format("step {} is copied: {} to {}\n", copied.step, FormatSize(copied.bytes), Printable(uri))));
+  RETURN_IF_ERROR(WriteStdout(flags.json ? JSON_OF(copied.step, copied.bytes, uri).Versioned("checkpoint.cp")
+                                         : fmt::format("step {} is copied: {} to {}\n", copied.step,
+                                                       FormatSize(copied.bytes), Printable(uri))));
   return true;
 }
 
@@ -209,13 +205,11 @@ absl::Status TellRemoved(const CheckpointGcFlags& flags, const std::vector<Check
                          std::string_view why) {
   std::string text;
   for (const CheckpointAttempt& attempt : attempts) {
-    text += flags.json ? JsonObject{{"step", attempt.step},
-                                    {"attempt", attempt.attempt},
-                                    {"why", why},
-                                    {"removed", !flags.dry_run}}
-                             .Versioned("checkpoint.gc")
-                       : fmt::format("{} {}: {}\n", flags.dry_run ? "would remove" : "removed",
-                                     AttemptFolder(attempt.step, attempt.attempt), why);
+    text +=
+        flags.json
+            ? JSON_OF(attempt.step, attempt.attempt, why, Named("removed", !flags.dry_run)).Versioned("checkpoint.gc")
+            : fmt::format("{} {}: {}\n", flags.dry_run ? "would remove" : "removed",
+                          AttemptFolder(attempt.step, attempt.attempt), why);
   }
   return WriteStdout(text);
 }
@@ -317,9 +311,9 @@ void AddCheckpointExport(const Command& checkpoint) {
   command.Add("uri", &flags->uri, kCheckpointsHelp).Required();
   command.Add("file", &flags->file, "The file that is written: FILE.pt, FILE.pth or FILE.safetensors").Required();
   command.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
-  command.Add("--only", &flags->only, "An item of the state that is wanted, such as model; may be given again")
-      .Called("NAME");
-  command.Add("--python", &flags->python, "The Python that has millrace and torch").ShowDefault();
+  command.Add("--only NAME", &flags->only, "An item of the state that is wanted, such as model; may be given again")
+      .ManyValues();
+  command.AddShown("--python", &flags->python, "The Python that has millrace and torch");
   command.AddFlag("--json", &flags->json, R"(One JSON object: {"step", "bytes", "file"})");
   command.Footer(
       "All bytes are verified, and the file is whole or not there. torch.load reads FILE.pt with weights_only=True. "
@@ -359,9 +353,7 @@ void AddCheckpointGc(const Command& checkpoint) {
     if (flags->claim && flags->dry_run) {
       return Fail("checkpoint", UsageError("--claim and --dry-run contradict each other"));
     }
-    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
-      return CollectGarbage(*flags, *open[0], stop);
-    });
+    return WithCheckpointsOf(*flags, CollectGarbage);
   });
 }
 

@@ -21,6 +21,13 @@ using OpenCheckpoints = std::vector<std::unique_ptr<Checkpoints>>;
 using CheckpointAction = std::function<absl::StatusOr<bool>(const OpenCheckpoints&, const std::stop_token&)>;
 /// Opens the checkpoints at the URIs and does `act` with them; returns the exit status.
 int WithCheckpoints(const std::vector<std::string>& uris, const CheckpointAction& act);
+/// The same for the one URI of a command with these flags.
+template <typename Flags, typename Act>
+int WithCheckpointsOf(const Flags& flags, const Act& act) {
+  return WithCheckpoints({flags.uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
+    return act(flags, *open[0], stop);
+  });
+}
 
 void AddCheckpointDiff(const Command& checkpoint);
 void AddCheckpointCp(const Command& checkpoint);

@@ -75,11 +75,10 @@ std::string ExplainExtra(const CLI::App& command) {
     }
     return fmt::format("there is no option {}{}", name, DidYouMean(name, names));
   }
-  return extra.empty() ? std::string()
-                       : fmt::format(
-                             "'{}' is one argument too many; quote a pattern, so that the shell "
-                             "leaves it alone",
-                             extra.front());
+  return extra.empty()
+             ? std::string()
+             : fmt::format("'{}' is one argument too many; quote a pattern, so that the shell leaves it alone",
+                           extra.front());
 }
 
 constexpr size_t kMaxColumns = 100;
@@ -174,7 +173,7 @@ Option& Option::Required() {
   return *this;
 }
 
-Option& Option::ShowDefault() {
+Option& Option::Shown() {
   option_->capture_default_str();
   return *this;
 }
@@ -227,8 +226,8 @@ Option& Option::Needs(const Option& other) {
   return *this;
 }
 
-Option& Option::OneValueEach() {
-  option_->allow_extra_args(false);
+Option& Option::ManyValues() {
+  option_->allow_extra_args();
   return *this;
 }
 
@@ -237,20 +236,22 @@ Option& Option::ValueOrElse(const std::string& value) {
   return *this;
 }
 
-Option& Option::Below(const std::string& heading) {
-  option_->group(heading);
-  return *this;
-}
-
-Option& Option::Called(const std::string& name) {
-  option_->type_name(name);
-  return *this;
-}
-
 Command Command::Under(const std::string& heading) const {
   Command command = *this;
   command.heading_ = heading;
   return command;
+}
+
+Command Command::Beside(const Option& other) const {
+  Command command = *this;
+  command.beside_ = other;
+  return command;
+}
+
+Option Command::Added(CLI::Option* option) const {
+  if (!heading_.empty()) option->group(heading_);
+  if (beside_) option->needs(beside_->option_);
+  return Option(option);
 }
 
 Command Command::AddCommand(const std::string& name, const std::string& summary) const {
@@ -268,7 +269,11 @@ Command Command::AddOptionalCommand(const std::string& name, const std::string& 
 
 template <typename T>
 Option Command::Add(const std::string& name, T* value, const std::string& help) const {
-  return Option(app_->add_option(name, *value, help));
+  const size_t space = name.find(' ');
+  CLI::Option* const option = app_->add_option(name.substr(0, space), *value, help);
+  if (space != std::string::npos) option->type_name(name.substr(space + 1));
+  if (std::is_same_v<T, std::vector<std::string>> && name.starts_with('-')) option->allow_extra_args(false);
+  return Added(option);
 }
 template Option Command::Add(const std::string&, std::string*, const std::string&) const;
 template Option Command::Add(const std::string&, std::vector<std::string>*, const std::string&) const;
@@ -281,7 +286,7 @@ template Option Command::Add(const std::string&, uint16_t*, const std::string&) 
 template Option Command::Add(const std::string&, double*, const std::string&) const;
 
 Option Command::AddFlag(const std::string& name, bool* value, const std::string& help) const {
-  return Option(app_->add_flag(name, *value, help));
+  return Added(app_->add_flag(name, *value, help));
 }
 
 std::function<Command::NamedValues()> Command::AddInOrder(

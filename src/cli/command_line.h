@@ -28,8 +28,6 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option& Required();
-  /// --help shows the value that the variable has now.
-  Option& ShowDefault();
   /// It takes a whole number, `least` to `most`, in decimal.
   Option& Number(uint64_t least, uint64_t most = UINT64_MAX);
   /// It takes one of these words, which --help shows.
@@ -38,16 +36,14 @@ class Option {
   Option& FormerNames(const std::map<std::string, std::string>& names);
   /// It makes sense only beside the other one.
   Option& Needs(const Option& other);
-  /// For a list: a value after the first one belongs to it only if the option's name stands before it again.
-  Option& OneValueEach();
+  /// For a list: values without the option's name before them belong to it, too.
+  Option& ManyValues();
   /// The value may be left out, and is then this one.
   Option& ValueOrElse(const std::string& value);
-  /// --help shows it below this heading, after the others.
-  Option& Below(const std::string& heading);
-  /// Sets the name of the value in --help.
-  Option& Called(const std::string& name);
 
  private:
+  friend class Command;
+  Option& Shown();
   CLI::Option* option_;
 };
 
@@ -65,18 +61,26 @@ class Command {
 
   Command(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
 
-  /// The same command. --help lists the commands that are added through the result below this heading.
+  /// The same command. --help lists the commands and the options that are added through the result below this heading.
   Command Under(const std::string& heading) const;
+  /// The same command. The options that are added through the result make sense only beside this one.
+  Command Beside(const Option& other) const;
 
   /// One of its commands has to be chosen.
   Command AddCommand(const std::string& name, const std::string& summary) const;
   /// The same, but this command does something without it, too.
   Command AddOptionalCommand(const std::string& name, const std::string& summary) const;
 
-  /// "--name" is an option, "name" an argument. Defined for strings, integers and doubles, optional strings and
-  /// numbers, and lists of strings.
+  /// "--name" is an option, "name" an argument. A name of its value in --help may follow: "--cache DIR". Defined for
+  /// strings, integers and doubles, optional strings and numbers, and lists of strings. The name of an option that is a
+  /// list stands before each of its values.
   template <typename T>
   Option Add(const std::string& name, T* value, const std::string& help) const;
+  /// The same; --help shows the value that the variable has now.
+  template <typename T>
+  Option AddShown(const std::string& name, T* value, const std::string& help) const {
+    return Add(name, value, help).Shown();
+  }
   Option AddFlag(const std::string& name, bool* value, const std::string& help) const;
 
   /// Options that may be repeated, by name and help, and whose order counts, also that among them. The result tells the
@@ -105,9 +109,12 @@ class Command {
   void Run(Action action) const;
 
  private:
+  Option Added(CLI::Option* option) const;
+
   CLI::App* app_;
   Action* chosen_;
   std::string heading_;
+  std::optional<Option> beside_;
 };
 
 class CommandLine {

@@ -33,4 +33,9 @@ void AddUploads(Command app);
 void AddVolume(Command app);
 void AddWorker(Command app);
 
+/// These add commands below `bench` and `cache`.
+void AddBenchCompare(Command bench);
+void AddCacheWarm(Command cache);
+void AddCacheSimulate(Command cache);
+
 }  // namespace millrace::cli

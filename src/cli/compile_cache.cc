@@ -105,29 +105,22 @@ void AddCompileCache(Command app) {
   auto flags = std::make_shared<CompileCacheFlags>();
   compile_cache.Add("uri", &flags->uri, "Where compiled code is kept: s3://bucket/prefix or a folder").Required();
   compile_cache.Add("command", &flags->command, "The program and its arguments, behind '--'");
-  compile_cache
-      .Add("--key", &flags->key, "The key of the shared code, the same on all hosts, instead of the computed one")
-      .Called("NAME");
-  compile_cache.Add("--dir", &flags->dir, "The local folder (else below MILLRACE_CACHE or ~/.cache/millrace)")
-      .Called("DIR");
-  compile_cache.Add("--max-size", &flags->max_size, "Max size of all files of the key; the oldest are removed first")
-      .ShowDefault();
-  compile_cache
-      .Add("--wait-for-compiler", &flags->wait,
-           "How long to wait for a host that compiles; then this one compiles, too (default: 5m; 0 if several hosts "
-           "run one job)")
-      .Called("TIME");
-  compile_cache.Add("--lease", &flags->lease, "A host that compiles and is silent for this time counts as dead")
-      .ShowDefault();
-  compile_cache
-      .Add("--settle", &flags->settle,
-           "Store new files when the folders have not changed for this time; 0: at the end only")
-      .ShowDefault();
-  compile_cache
-      .Add("--grace", &flags->grace,
-           "Kill the command if it has not ended this time after SIGTERM or Ctrl-C (default: never; the sender of the "
-           "signal may)")
-      .Called("TIME");
+  compile_cache.Add("--key NAME", &flags->key,
+                    "The key of the shared code, the same on all hosts, instead of the computed one");
+  compile_cache.Add("--dir DIR", &flags->dir, "The local folder (else below MILLRACE_CACHE or ~/.cache/millrace)");
+  compile_cache.AddShown("--max-size", &flags->max_size,
+                         "Max size of all files of the key; the oldest are removed first");
+  compile_cache.Add(
+      "--wait-for-compiler TIME", &flags->wait,
+      "How long to wait for a host that compiles; then this one compiles, too (default: 5m; 0 if several hosts "
+      "run one job)");
+  compile_cache.AddShown("--lease", &flags->lease, "A host that compiles and is silent for this time counts as dead");
+  compile_cache.AddShown("--settle", &flags->settle,
+                         "Store new files when the folders have not changed for this time; 0: at the end only");
+  compile_cache.Add(
+      "--grace TIME", &flags->grace,
+      "Kill the command if it has not ended this time after SIGTERM or Ctrl-C (default: never; the sender of the "
+      "signal may)");
   compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and its meaning, and run nothing");
   compile_cache.Footer(kCompileCacheFooter);
   compile_cache.Run([flags] { return ExitStatus("compile-cache", RunCached(*flags)); });

@@ -106,6 +106,17 @@ absl::Status CheckObjectUri(const std::string& uri) {
   return AsUsage(ParseObjectUri(uri).status());
 }
 
+StopSignals::StopSignals() {
+  sigemptyset(&signals_);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals_, signal);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+}
+
+void StopSignals::Wait() const {
+  int received = 0;
+  sigwait(&signals_, &received);
+}
+
 bool AtTerminal() {
   return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
 }
@@ -158,9 +169,8 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   if (now - drawn_ < kRedraw) return;
   drawn_ = now;
   if (ReportDescriptor() >= 0)
-    return TellReader(JsonObject{
-        {"work", label_}, {"done", done}, {"total", total}, {"unit", unit_ == Unit::kBytes ? "bytes" : "items"}}
-                          .Line());
+    return TellReader(
+        JSON_OF(Named("work", label_), done, total, Named("unit", unit_ == Unit::kBytes ? "bytes" : "items")).Line());
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   PrintError("\r\x1b[K{}", ProgressText(label_, done, total, seconds, unit_ == Unit::kBytes));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <chrono>
 #include <cstdint>
@@ -45,6 +46,16 @@ void FailEach(std::string_view command, const std::map<std::string, absl::Status
 /// Reports a malformed URI, or a malformed URI of one object, as wrong usage.
 absl::Status CheckUri(const std::string& uri);
 absl::Status CheckObjectUri(const std::string& uri);
+
+/// Blocks SIGTERM and SIGINT from its making on, so that only Wait takes them. Make it before there are threads.
+class StopSignals {
+ public:
+  StopSignals();
+  void Wait() const;
+
+ private:
+  sigset_t signals_{};
+};
 
 /// Asks on stderr, and reads a line from stdin. True if the answer is "y" or "yes". Call it only if AtTerminal().
 bool Confirm(const std::string& question);

@@ -14,14 +14,12 @@
 #include "base/counted.h"
 #include "base/errno_status.h"
 #include "base/size.h"
-#include "cli/carry_indexes.h"
+#include "cli/bulk_report.h"
 #include "cli/cat.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/copied_text.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
-#include "cli/passed_over.h"
 #include "cli/usage.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index_carrier.h"
@@ -205,17 +203,9 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_
   FailEach("cp", report.failures, report.failed);
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
-    return WriteStdout(JsonObject{
-        {"objects", report.objects},
-        {"bytes", report.bytes},
-        {"unverified", report.unverified},
-        {"read_twice", report.read_twice},
-        {"failed", report.failed},
-        {"skipped", skipped},
-        {"indexes", indexes},
-        {"seconds", seconds},
-        {"dry_run",
-         flags.dry_run}}.Versioned("cp"));
+    return WriteStdout(JSON_OF(report.objects, report.bytes, report.unverified, report.read_twice, report.failed,
+                               skipped, indexes, seconds, flags.dry_run)
+                           .Versioned("cp"));
   }
   const std::string copied =
       flags.dry_run ? "would copy " + Counted(report.objects, "object") : CopiedText(report, indexes);
@@ -315,10 +305,9 @@ void AddCp(Command app) {
   cp.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be copied, and copy nothing");
   const auto filters = AddNameFilters(cp);
   cp.AddFlag("--verify", &flags->verify, "Read objects that have no checksum in the store twice, and compare");
-  cp.Add("--content-type", &flags->content_type,
-         "The Content-Type of uploads to S3 [by their names: image/jpeg for 1.jpg]")
-      .Called("TYPE");
-  cp.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  cp.Add("--content-type TYPE", &flags->content_type,
+         "The Content-Type of uploads to S3 [by their names: image/jpeg for 1.jpg]");
+  cp.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   cp.AddFlag("--json", &flags->json,
              R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "skipped", )"
              R"("indexes", "seconds", "dry_run"}; with --dry-run {"copy", "to", "size"} for each object before)");
@@ -326,13 +315,11 @@ void AddCp(Command app) {
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named, and the others "
       "are copied. An object that matches a pattern keeps its path below the last folder without a wildcard. '*' stays "
       "within one folder, '**' does not. Quote patterns, so that the shell leaves them alone. Between buckets of one "
-      "store "
-      "the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum that the "
-      "store keeps. The report counts objects without a checksum; files do not have one and are not counted. Pipes, "
-      "sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced keep "
-      "their permissions, and files get the time of their source's last change. If a data set is copied whole, its "
-      "index is "
-      "copied with the ETags of the copies, so that nothing is read again.\n\n" +
+      "store the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum "
+      "that the store keeps. The report counts objects without a checksum; files do not have one and are not counted. "
+      "Pipes, sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced "
+      "keep their permissions, and files get the time of their source's last change. If a data set is copied whole, "
+      "its index is copied with the ETags of the copies, so that nothing is read again.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

@@ -1,8 +1,6 @@
 #include "devstore/devstore.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <memory>
 #include <optional>
@@ -10,7 +8,6 @@
 
 #include "base/file_text.h"
 #include "base/process.h"
-#include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -110,19 +107,10 @@ void WarnIfOpen(const DevstoreOptions& options) {
   if (!options.anonymous && !known_keys) return;
   PrintError(
       "millrace devstore: warning: everybody who reaches {} can read, replace and delete all of {}, since {}; listen "
-      "on "
-      "127.0.0.1, or {}set --access-key and --secret-key-file\n",
+      "on 127.0.0.1, or {}set --access-key and --secret-key-file\n",
       Printable(host), Printable(options.root),
       options.anonymous ? "--anonymous turns the check of signatures off" : "the keys are those that everybody knows",
       options.anonymous ? "leave --anonymous out and " : "");
-}
-
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
 }
 
 void CollectDevstore(const Devstore& devstore, const std::vector<std::string>& faults, MetricsText* text) {
@@ -140,9 +128,7 @@ void CollectDevstore(const Devstore& devstore, const std::vector<std::string>& f
 absl::Status Serve(const DevstoreFlags& flags) {
   DevstoreOptions options = flags.options;
   if (!flags.bandwidth.empty()) {
-    const absl::StatusOr<uint64_t> bandwidth = ParseSize(flags.bandwidth);
-    if (!bandwidth.ok()) return AsUsage(Annotate(bandwidth.status(), "--bandwidth"));
-    options.bandwidth = *bandwidth;
+    ASSIGN_OR_RETURN(options.bandwidth, TakeSizeOrZero("--bandwidth", flags.bandwidth));
   }
   if (flags.access_log) {
     options.access_log = [](std::string_view line) { WriteStdout(fmt::format("{}\n", line)).IgnoreError(); };
@@ -150,9 +136,7 @@ absl::Status Serve(const DevstoreFlags& flags) {
   RETURN_IF_ERROR(TakeSecret(flags, &options));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   WarnIfOpen(options);
-  // Blocked before there are threads, so that only the wait below takes them.
-  const sigset_t signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
   absl::StatusOr<std::unique_ptr<Devstore>> started = Devstore::Start(std::move(options));
   if (absl::IsInvalidArgument(started.status())) return AsUsage(started.status());  // there are only options
   ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> devstore, std::move(started));
@@ -162,36 +146,32 @@ absl::Status Serve(const DevstoreFlags& flags) {
                    }));
   if (!devstore->ca_file().empty()) RETURN_IF_ERROR(WriteStdout(fmt::format("CA file: {}\n", devstore->ca_file())));
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", devstore->url())));
-  int received = 0;
-  sigwait(&signals, &received);
+  signals.Wait();
   return absl::OkStatus();
 }
 
 void AddOptions(Command command, DevstoreFlags* flags) {
   DevstoreOptions& options = flags->options;
   command.Add("root", &options.root, "Folder to serve, or mem:").Required();
-  command.Add("--host", &options.host, "Address to listen on").ShowDefault();
-  command.Add("--port", &options.port, "0: any free one").ShowDefault().Number(0, 65535);
-  command.Add("--threads", &options.threads, "Event loops; 0: as many as CPUs, at most 2")
-      .ShowDefault()
+  command.AddShown("--host", &options.host, "Address to listen on");
+  command.AddShown("--port", &options.port, "0: any free one").Number(0, 65535);
+  command.AddShown("--threads", &options.threads, "Event loops; 0: as many as CPUs, at most 2")
       .Number(0, DevstoreOptions::kMaxThreads);
   command.AddFlag("--tls", &options.tls, "Serve https with a certificate made now; its CA file is printed");
-  command.Add("--access-key", &options.access_key, "The access key id that clients must use").ShowDefault();
+  command.AddShown("--access-key", &options.access_key, "The access key id that clients must use");
   command.Add("--secret-key", &flags->secret_key,
               "Its secret, which other users of this machine can see on the command line; else "
               "MILLRACE_DEVSTORE_SECRET_KEY is taken [millrace-secret]");
-  command.Add("--secret-key-file", &flags->secret_key_file, "Its secret is the first line of this file").Called("FILE");
+  command.Add("--secret-key-file FILE", &flags->secret_key_file, "Its secret is the first line of this file");
   command.AddFlag("--anonymous", &options.anonymous, "Do not check signatures");
   command.AddFlag("--opaque-etags", &options.opaque_etags,
                   "ETags of uploaded objects are not MD5s, as of objects that S3 encrypts by KMS");
-  command.Add("--region", &options.region, "The region that requests must be signed for").ShowDefault();
-  command.Add("--bucket", &options.buckets, "Make this bucket at the start; repeatable").OneValueEach();
-  command
-      .Add("--first-byte-ms", &options.latency.first_byte_ms, "Median time to the first byte; it varies log-normally")
-      .ShowDefault();
-  command
-      .Add("--first-byte-sigma", &options.latency.first_byte_sigma, "Standard deviation of the logarithm of that time")
-      .ShowDefault();
+  command.AddShown("--region", &options.region, "The region that requests must be signed for");
+  command.Add("--bucket", &options.buckets, "Make this bucket at the start; repeatable");
+  command.AddShown("--first-byte-ms", &options.latency.first_byte_ms,
+                   "Median time to the first byte; it varies log-normally");
+  command.AddShown("--first-byte-sigma", &options.latency.first_byte_sigma,
+                   "Standard deviation of the logarithm of that time");
   command.Add("--first-byte-tail-ms", &options.latency.tail_ms, "Time to the first byte of slow requests");
   command.Add("--tail-fraction", &options.latency.tail_fraction, "Share of slow requests, 0 to 1");
   command.Add("--bandwidth", &flags->bandwidth, "Bytes a second of each connection, e.g. 50MiB");
@@ -199,18 +179,14 @@ void AddOptions(Command command, DevstoreFlags* flags) {
       .Add("--rate-per-prefix", &options.rate_per_prefix,
            "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond")
       .Number(0);
-  command.Add("--fault", &options.faults, "Inject a fault; repeatable, see below").OneValueEach();
-  command.Add("--seed", &options.seed, "Seed of delays and faults").ShowDefault().Number(0);
-  command.Add("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)")
-      .ShowDefault();
+  command.Add("--fault", &options.faults, "Inject a fault; repeatable, see below");
+  command.AddShown("--seed", &options.seed, "Seed of delays and faults").Number(0);
+  command.AddShown("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)");
+  command.Add("--ec2 DIR", &options.ec2_folder,
+              "Also be EC2, for volumes, snapshots and instances, which are folders in DIR; see below");
   command
-      .Add("--ec2", &options.ec2_folder,
-           "Also be EC2, for volumes, snapshots and instances, which are folders in DIR; see below")
-      .Called("DIR");
-  command
-      .Add("--ec2-looks", &options.ec2_looks,
-           "How many descriptions of EC2 still show a state that passes (pending, attaching)")
-      .ShowDefault()
+      .AddShown("--ec2-looks", &options.ec2_looks,
+                "How many descriptions of EC2 still show a state that passes (pending, attaching)")
       .Number(0, 1000);
   AddMetricsPort(command, &flags->metrics_port);
   command.AddFlag("--access-log", &flags->access_log, "Print a line for each request");

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -36,10 +35,7 @@ JsonArray ChecksToJson(const std::vector<HealthCheck>& found) {
   JsonArray checks;
   for (const HealthCheck& check : found) {
     constexpr const char* kWords[] = {"ok", "failed", "skipped"};
-    checks.Add(JsonObject{{"name", check.name},
-                          {"result", kWords[static_cast<int>(check.result)]},
-                          {"text", check.text},
-                          {"remedy", check.remedy}});
+    checks.Add(JSON_OF(check.name, Named("result", kWords[static_cast<int>(check.result)]), check.text, check.remedy));
   }
   return checks;
 }
@@ -95,9 +91,8 @@ void AddOptions(Command command, DoctorFlags* flags) {
 
 constexpr const char* kDoctorHelp =
     "One line for each step: settings, name, connection, TLS, clock, permissions. A step that fails comes with its "
-    "remedy. "
-    "Then it reads objects for some seconds, half a GiB at most. Nothing is changed without --write. Secrets are "
-    "never shown. The exit status is 1 if something fails. Without a URI, this machine is examined, as `millrace "
+    "remedy. Then it reads objects for some seconds, half a GiB at most. Nothing is changed without --write. Secrets "
+    "are never shown. The exit status is 1 if something fails. Without a URI, this machine is examined, as `millrace "
     "doctor host` does.\n\n"
     "Examples:\n"
     "  millrace doctor\n"

@@ -21,14 +21,8 @@ namespace {
 
 struct HostFlags {
   std::string uri;
-  std::string disk = ".";
-  std::string node;
-  std::string python = "python3";
+  HostDoctorOptions options{.python = "python3"};
   std::string min_free = "1GiB";
-  double min_memory = 0;
-  double min_disk = 0;
-  double min_store = 0;
-  double min_bus = 0;
   bool json = false;
 };
 
@@ -41,7 +35,7 @@ std::optional<int> LocalRank() {
 }
 
 absl::StatusOr<HostDoctorOptions> TakeHostOptions(const HostFlags& flags) {
-  HostDoctorOptions options;
+  HostDoctorOptions options = flags.options;
   if (!flags.uri.empty()) {
     ASSIGN_OR_RETURN(const ParsedUri uri, AsUsage(ParseUri(flags.uri)));
     if (uri.scheme != ParsedUri::Scheme::kS3) {
@@ -50,28 +44,21 @@ absl::StatusOr<HostDoctorOptions> TakeHostOptions(const HostFlags& flags) {
     options.bucket = uri.store;
     options.key = uri.path;
   }
-  for (const auto& [name, value] : {std::pair("--min-memory-gbps", flags.min_memory),
-                                    {"--min-disk-mbps", flags.min_disk},
-                                    {"--min-store-mbps", flags.min_store},
-                                    {"--min-bus-gbps", flags.min_bus}}) {
+  for (const auto& [name, value] : {std::pair("--min-memory-gbps", options.min_memory_gbps),
+                                    {"--min-disk-mbps", options.min_disk_mbps},
+                                    {"--min-store-mbps", options.min_store_mbps},
+                                    {"--min-bus-gbps", options.min_bus_gbps}}) {
     if (!(value >= 0)) return UsageError("{} must not be negative", name);
   }
   ASSIGN_OR_RETURN(options.min_free_bytes, TakeSize("--min-free", flags.min_free));
-  options.folder = flags.disk;
-  options.node = flags.node.empty() ? HostName() : flags.node;
-  options.python = flags.python;
-  options.min_memory_gbps = flags.min_memory;
-  options.min_disk_mbps = flags.min_disk;
-  options.min_store_mbps = flags.min_store;
-  options.min_bus_gbps = flags.min_bus;
+  if (options.node.empty()) options.node = HostName();
   return options;
 }
 
 std::string ToJson(const HostDoctor& doctor, const std::string& node) {
   JsonObject figures;
   for (const auto& [name, value] : doctor.figures()) figures.Add(name, value);
-  return JsonObject{
-      {"ok", doctor.healthy()}, {"node", node}, {"checks", ChecksToJson(doctor.checks())}, {"figures", figures}}
+  return JSON_OF(Named("ok", doctor.healthy()), node, Named("checks", ChecksToJson(doctor.checks())), figures)
       .Versioned("doctor.host");
 }
 
@@ -80,7 +67,7 @@ absl::StatusOr<bool> ExamineHost(const HostFlags& flags) {
   ASSIGN_OR_RETURN(HostDoctorOptions options, TakeHostOptions(flags));
   const std::optional<int> local_rank = LocalRank();
   // The default is a guess; a job of several ranks cannot do without.
-  options.needs_python = flags.python != HostFlags().python || local_rank.has_value();
+  options.needs_python = options.python != HostFlags().options.python || local_rank.has_value();
   const std::string node = options.node;
   const InterruptStop interrupt;
   // One of several ranks prints all findings. It is known only at the end which one.
@@ -127,15 +114,15 @@ void AddDoctorHost(Command doctor) {
       doctor.AddOptionalCommand("host", "Say whether this machine, and those of its job, are fit to train");
   auto flags = std::make_shared<HostFlags>();
   host.Add("uri", &flags->uri, "s3://bucket, a prefix or an object: the store that is going to be read");
-  host.Add("--disk", &flags->disk, "A folder on the disk that is measured").ShowDefault().Called("DIR");
-  host.Add("--node", &flags->node, "The name of this machine in reports, instead of its host name").Called("NAME");
-  host.Add("--python", &flags->python, "The Python that trains, with torch and millrace; '': leaves the devices out")
-      .ShowDefault();
-  host.Add("--min-free", &flags->min_free, "Space on the disk that must be free").ShowDefault();
-  host.Add("--min-memory-gbps", &flags->min_memory, "GB/s that copies in memory must reach");
-  host.Add("--min-disk-mbps", &flags->min_disk, "MB/s that the disk must write and read");
-  host.Add("--min-store-mbps", &flags->min_store, "MB/s that the store must deliver");
-  host.Add("--min-bus-gbps", &flags->min_bus, "GB/s that collectives must reach (bus bandwidth)");
+  host.AddShown("--disk DIR", &flags->options.folder, "A folder on the disk that is measured");
+  host.Add("--node NAME", &flags->options.node, "The name of this machine in reports, instead of its host name");
+  host.AddShown("--python", &flags->options.python,
+                "The Python that trains, with torch and millrace; '': leaves the devices out");
+  host.AddShown("--min-free", &flags->min_free, "Space on the disk that must be free");
+  host.Add("--min-memory-gbps", &flags->options.min_memory_gbps, "GB/s that copies in memory must reach");
+  host.Add("--min-disk-mbps", &flags->options.min_disk_mbps, "MB/s that the disk must write and read");
+  host.Add("--min-store-mbps", &flags->options.min_store_mbps, "MB/s that the store must deliver");
+  host.Add("--min-bus-gbps", &flags->options.min_bus_gbps, "GB/s that collectives must reach (bus bandwidth)");
   host.AddFlag("--json", &flags->json,
                R"(One JSON object: {"ok", "node", "checks": [{"name", "result", "text", "remedy"}], "figures"})");
   host.Footer(kHostFooter);

@@ -99,13 +99,12 @@ bool HasName(std::string_view name, std::initializer_list<std::string_view> pref
 // Values that cannot hold a secret are shown; of the others only that they are set.
 bool IsHarmless(std::string_view name) {
   constexpr std::string_view kHarmless =
-      " AWS_REGION AWS_DEFAULT_REGION AWS_MAX_ATTEMPTS AWS_USE_DUALSTACK_ENDPOINT AWS_USE_FIPS_ENDPOINT"
-      " AWS_EC2_METADATA_DISABLED AWS_REQUEST_CHECKSUM_CALCULATION AWS_RESPONSE_CHECKSUM_VALIDATION MILLRACE_LOG"
-      " MILLRACE_PROGRESS"
-      " MILLRACE_CACHE MILLRACE_S3_ANONYMOUS MILLRACE_S3_ADDRESSING_STYLE MILLRACE_S3_CHECKSUM_ALGORITHM "
-      "MILLRACE_S3_SSE"
-      " MILLRACE_S3_REQUESTER_PAYS MILLRACE_ATTEMPT RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE SLURM_PROCID"
-      " SLURM_LOCALID SLURM_NTASKS SLURM_NNODES OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE ";
+      " AWS_REGION AWS_DEFAULT_REGION AWS_MAX_ATTEMPTS AWS_USE_DUALSTACK_ENDPOINT AWS_USE_FIPS_ENDPOINT "
+      "AWS_EC2_METADATA_DISABLED AWS_REQUEST_CHECKSUM_CALCULATION AWS_RESPONSE_CHECKSUM_VALIDATION MILLRACE_LOG "
+      "MILLRACE_PROGRESS MILLRACE_CACHE MILLRACE_S3_ANONYMOUS MILLRACE_S3_ADDRESSING_STYLE "
+      "MILLRACE_S3_CHECKSUM_ALGORITHM MILLRACE_S3_SSE MILLRACE_S3_REQUESTER_PAYS MILLRACE_ATTEMPT RANK LOCAL_RANK "
+      "WORLD_SIZE LOCAL_WORLD_SIZE SLURM_PROCID SLURM_LOCALID SLURM_NTASKS SLURM_NNODES OMPI_COMM_WORLD_RANK "
+      "OMPI_COMM_WORLD_SIZE ";
   return kHarmless.find(fmt::format(" {} ", name)) != std::string_view::npos;
 }
 
@@ -172,7 +171,7 @@ Examples:
 void AddEnv(Command app) {
   const Command env = app.AddCommand("env", "Print versions, machine and settings, for a bug report");
   auto flags = std::make_shared<EnvFlags>();
-  env.Add("--python", &flags->python, "The Python whose packages are listed").ShowDefault().Called("PYTHON");
+  env.AddShown("--python PYTHON", &flags->python, "The Python whose packages are listed");
   env.AddFlag("--json", &flags->json,
               R"(One JSON object: {"millrace", "program", "system", "kernel", "libc", "processor", "memory", "gpus", )"
               R"("fuse", "cache", "python", "variables"})");

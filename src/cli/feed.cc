@@ -8,9 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/process.h"
-#include "base/size.h"
 #include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -28,7 +26,6 @@
 #include "pipeline/loader_facts.h"
 #include "pipeline/loader_totals.h"
 #include "pipeline/staged_loader.h"
-#include "plan/stages.h"
 #include "service/service_source.h"
 #include "store/request_counts.h"
 
@@ -46,28 +43,15 @@ struct FeedFlags {
   std::string metrics_port;
   SourceFlags source;
   std::string tokens;
-  uint64_t batch = 128;
+  LoaderOptions loader{.allow_arrays = true};
   int size = 224;
-  int channels = 3;
-  bool augment = false;
-  bool exif_orientation = false;
-  bool exact = false;
   std::string dtype = "u8";
   std::string layout = "nhwc";
-  std::string image_field;
   std::string label_field;
   std::string label_kind = "int";
-  int threads = 0;
-  int io_threads = 1;
+  RuntimeOptions runtime;
   std::string memory = "512MiB";
   std::string shuffle = "window";
-  std::optional<uint64_t> extent;
-  std::optional<uint64_t> window;
-  std::optional<uint64_t> lanes;
-  uint64_t seed = 0;
-  uint64_t epochs = 1;
-  uint64_t rank = 0;
-  uint64_t world = 1;
   std::string last = "pad";
   std::string start;  // "": as the listing and the position say
   std::optional<uint64_t> stop_after;
@@ -76,23 +60,16 @@ struct FeedFlags {
   std::string digest_of = "raw";
   std::string bad_samples = "fail";
   CacheOption cache;
-  bool pin = false;
   WorkersFlags workers;
   bool explain = false;
   bool json = false;
 };
 
 absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
-  LoaderOptions options;
+  LoaderOptions options = flags.loader;
   options.image.height = options.image.width = flags.size;
-  options.image.channels = flags.channels;
-  options.image.augment = flags.augment;
-  options.image.exif_orientation = flags.exif_orientation;
-  options.image.exact = flags.exact;
   options.image.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kU8;
   options.image.layout = flags.layout == "nchw" ? Layout::kNchw : Layout::kNhwc;
-  options.image_field = flags.image_field;
-  options.allow_arrays = true;
   if (!flags.label_field.empty()) {
     const absl::StatusOr<LabelSpec> spec = LabelSpec::Parse(flags.label_kind);
     if (!spec.ok()) return Annotate(spec.status(), "--label-kind");
@@ -101,24 +78,14 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.bad_samples = flags.bad_samples == "replace" ? BadSamples::kReplace
                         : flags.bad_samples == "mask"  ? BadSamples::kMask
                                                        : BadSamples::kFail;
-  options.batch = flags.batch;
   ASSIGN_OR_RETURN(options.shuffle, ParseShuffle(flags.shuffle));
-  options.extent = flags.extent;
-  options.window = flags.window;
-  options.lanes = flags.lanes;
-  options.seed = flags.seed;
-  options.epochs = flags.epochs;
-  options.rank = flags.rank;
-  options.world = flags.world;
   ASSIGN_OR_RETURN(options.last, ParseLastBatch(flags.last));
   if (flags.resume) {
     const absl::StatusOr<Position> start = Position::Parse(*flags.resume);
     if (!start.ok()) return Annotate(start.status(), "--resume");
     options.start = *start;
   }
-  const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
-  if (!memory.ok()) return Annotate(memory.status(), "--memory");
-  options.memory_bytes = *memory;
+  ASSIGN_OR_RETURN(options.memory_bytes, TakeSizeOrZero("--memory", flags.memory));
   // These checks need no data; the samples of an epoch are not known yet.
   RETURN_IF_ERROR(options.image.Check());
   Batching batching;
@@ -153,13 +120,6 @@ class StateFile {
  public:
   explicit StateFile(std::string path) : path_(std::move(path)) {}
 
-  /// A folder that does not exist is more likely a slip than a wish.
-  absl::Status CheckFolder() const {
-    const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-    std::error_code error;
-    if (path_.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
-    return absl::NotFoundError(fmt::format("--state {}: there is no folder {}; make it first", path_, folder.string()));
-  }
   absl::Status Write(const LoaderReport& report) {
     if (path_.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(WriteFileAtomically(path_, StateOf(report).Line()));
@@ -342,9 +302,9 @@ absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(TakeWorkers(flags.workers)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
-  RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
+  RETURN_IF_ERROR(CheckFolderOf("--state", flags.state));
   if (IsStaged(flags, parsed)) RETURN_IF_ERROR(AsUsage(CheckStaged(flags)));
-  RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
+  RuntimeOptions runtime_options = flags.runtime;
   runtime_options.memory_bytes = parsed.memory_bytes + std::min(CacheMemoryOf(cache), UINT64_MAX - parsed.memory_bytes);
   Runtime runtime(runtime_options);
   LoaderOptions options = parsed;  // whose cache is gone before the runtime
@@ -360,7 +320,6 @@ absl::Status Feed(const FeedFlags& flags) {
   stores.SetOutageLimit(outage_limit);
   const SteadyClock::time_point opening = SteadyClock::now();
   if (cache && cache->in_memory()) options.local_ranks = 1;  // each process has its own
-  options.pin = flags.pin;
   ASSIGN_OR_RETURN(std::unique_ptr<StagedDataset> staged, OpenStaged(flags, options, runtime, stores));
   if (staged != nullptr) {
     ASSIGN_OR_RETURN(options.cache, RangeCache::Open(cache, runtime.memory()));
@@ -394,28 +353,27 @@ absl::Status Feed(const FeedFlags& flags) {
 }
 
 void AddReadingOptions(Command feed, FeedFlags* flags) {
-  const auto add = [feed](const char* name, auto* value, const char* what) {
-    return feed.Add(name, value, what).ShowDefault();
-  };
-  add("--batch", &flags->batch, "Samples of a batch, per rank").Number(1);
-  feed.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
-  add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
+  const auto add = [feed](const char* name, auto* value, const char* what) { return feed.AddShown(name, value, what); };
+  add("--batch", &flags->loader.batch, "Samples of a batch, per rank").Number(1);
+  feed.Add("--threads", &flags->runtime.cpu_threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
+  add("--io-threads", &flags->runtime.io_threads, "Network threads").Number(1, 64);
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
   const Option cache = flags->cache.AddTo(
       feed, "Keep bytes that are read in this folder, for later epochs and runs, or in memory, for later epochs");
-  feed.AddFlag("--pin", &flags->pin, "Keep these bytes until they are cleared; other data do not replace them")
+  feed.AddFlag("--pin", &flags->loader.pin, "Keep these bytes until they are cleared; other data do not replace them")
       .Needs(cache);
   AddWorkersOptions(feed, &flags->workers);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
-  feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);
-  feed.Add("--window", &flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]").Number(1);
-  feed.Add("--lanes", &flags->lanes,
+  feed.Add("--extent", &flags->loader.extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]")
+      .Number(1);
+  feed.Add("--window", &flags->loader.window, "Extents shuffled together; a multiple of --lanes [256 MiB]").Number(1);
+  feed.Add("--lanes", &flags->loader.lanes,
            "Equal divisions of a window that are not split between ranks; a power of two [64]")
       .Number(1);
-  add("--seed", &flags->seed, "Seed of order and augmentation").Number(0);
-  add("--epochs", &flags->epochs, "Passes over the data").Number(1);
-  add("--rank", &flags->rank, "This consumer's number, from 0").Number(0);
-  add("--world", &flags->world, "How many consumers share the data").Number(1);
+  add("--seed", &flags->loader.seed, "Seed of order and augmentation").Number(0);
+  add("--epochs", &flags->loader.epochs, "Passes over the data").Number(1);
+  add("--rank", &flags->loader.rank, "This consumer's number, from 0").Number(0);
+  add("--world", &flags->loader.world, "How many consumers share the data").Number(1);
   add("--last", &flags->last, "The last, short batch").Words({"pad", "short", "drop", "wrap"});
   feed.Add(
           "--start", &flags->start,
@@ -430,29 +388,26 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
 }
 
 void AddDecodingOptions(Command feed, FeedFlags* flags) {
-  const auto add = [feed](const char* name, auto* value, const char* what) {
-    return feed.Add(name, value, what).ShowDefault();
-  };
+  const auto add = [feed](const char* name, auto* value, const char* what) { return feed.AddShown(name, value, what); };
   add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
-  add("--channels", &flags->channels, "3 for RGB, 1 for grey").Words({"3", "1"});
+  add("--channels", &flags->loader.image.channels, "3 for RGB, 1 for grey").Words({"3", "1"});
   feed.Add("--tokens", &flags->tokens,
            "Rows of tokens, LENGTH[:LAYOUT[:OPTION]]: pack, pad, stream, stream:documents; or "
            "LENGTHxBATCH,...:bucket; :split, :truncate or :refuse for long documents");
-  feed.AddFlag("--augment", &flags->augment,
+  feed.AddFlag("--augment", &flags->loader.image.augment,
                "Random resized crop and flip, instead of resizing and cropping the centre");
-  feed.AddFlag("--exact", &flags->exact,
+  feed.AddFlag("--exact", &flags->loader.image.exact,
                "Decode in full size, then crop and resize: slower, nothing is shrunk by the codec");
-  feed.AddFlag("--exif-orientation", &flags->exif_orientation,
+  feed.AddFlag("--exif-orientation", &flags->loader.image.exif_orientation,
                "Turn and mirror images as their EXIF data say (TIFFs always are)");
   add("--dtype", &flags->dtype, "Type of the pixels").Words({"u8", "f32"});
   add("--layout", &flags->layout, "Order of the axes: batch, height, width, channels").Words({"nhwc", "nchw"});
-  feed.Add("--image-field", &flags->image_field, "The field to decode, if several hold images");
+  feed.Add("--image-field", &flags->loader.image_field, "The field to decode, if several hold images");
   const Option label_field =
       feed.Add("--label-field", &flags->label_field, "The field that holds the label [cls, if there is one]");
   add("--label-kind", &flags->label_kind,
       "int, float, text, or json:PATH, json-float:PATH and json-text:PATH for a whole number, any number or a string "
-      "in a JSON "
-      "field")
+      "in a JSON field")
       .Needs(label_field);
   add("--digest-of", &flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")
       .Words({"raw", "decoded"});
@@ -470,14 +425,13 @@ void AddFeed(Command app) {
   AddDecodingOptions(feed, flags.get());
   feed.AddFlag("--explain", &flags->explain,
                "Feed nothing, but show the order, the memory, the expected requests and the first samples");
-  feed.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  feed.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   AddMetricsPort(feed, &flags->metrics_port);
   feed.AddFlag("--json", &flags->json, "One JSON object on stdout");
   feed.Footer(
       "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch. The result so far is printed as usual, "
       "--state is written, and the exit status is 128 plus the number of the signal. After any other failure nothing "
-      "is printed on stdout, but --state is "
-      "written.\n\n"
+      "is printed on stdout, but --state is written.\n\n"
       "Examples:\n"
       "  millrace feed s3://bucket/train --batch 256 --augment\n"
       "  millrace feed /data/train --shuffle none --threads 8 --json\n"

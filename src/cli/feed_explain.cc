@@ -71,12 +71,9 @@ std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& fou
 
 JsonObject ToJson(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
   const LoaderExplanation::Fetches& fetches = found.fetches;
-  JsonObject order{{"shuffle", ShuffleName(found.policy.shuffle)},
-                   {"seed", options.seed},
-                   {"position", found.start.ToString()},
-                   {"extent", found.policy.extent},
-                   {"extent_bytes", static_cast<uint64_t>(found.extent_bytes)},
-                   {"extents", found.extents}};
+  JsonObject order = JSON_OF(Named("shuffle", ShuffleName(found.policy.shuffle)), options.seed,
+                             Named("position", found.start.ToString()), found.policy.extent,
+                             Named("extent_bytes", static_cast<uint64_t>(found.extent_bytes)), found.extents);
   if (found.policy.shuffle == Shuffle::kWindow) {
     order.Add("window", found.policy.window)
         .Add("window_bytes", static_cast<uint64_t>(found.window_bytes))
@@ -85,55 +82,31 @@ JsonObject ToJson(const Source& source, const LoaderOptions& options, const Load
   }
   JsonArray first;
   for (const LoaderExplanation::Sample& sample : found.first) {
-    JsonObject one{{"position", sample.position}, {"part", sample.part},     {"sample", sample.sample},
-                   {"key", sample.key},           {"object", sample.object}, {"offset", sample.span.offset},
-                   {"bytes", sample.span.length}};
+    JsonObject one = JSON_OF(sample.position, sample.part, sample.sample, sample.key, sample.object, sample.span.offset,
+                             Named("bytes", sample.span.length));
     if (source.tokens() != nullptr) one.Add("pieces", sample.pieces).Add("tokens", sample.tokens);
     first.Add(one);
   }
-  JsonArray parts;
-  for (const LoaderExplanation::Part& part : found.parts) {
-    parts.Add(JsonObject{{"uri", part.uri},
-                         {"class", part.class_name},
-                         {"samples", part.samples},
-                         {"wanted", part.wanted},
-                         {"drawn", part.drawn},
-                         {"passes", part.passes()}});
-  }
-  JsonObject json{{"uri", source.uri()},
-                  {"samples", found.samples},
-                  {"objects", Objects(source)},
-                  {"bytes", source.total_bytes()},
-                  {"order", order},
-                  {"batches", JsonObject{{"batch", options.batch},
-                                         {"rank", options.rank},
-                                         {"world", options.world},
-                                         {"last", LastName(options.last)},
-                                         {"steps", found.steps},
-                                         {"samples", found.rank_samples}}},
-                  {"memory", JsonObject{{"bytes", options.memory_bytes},
-                                        {"batches", found.slots},
-                                        {"batch_bytes", found.slot_bytes},
-                                        {"fetch_bytes", found.fetch_bytes},
-                                        {"reserve_bytes", found.reserve_bytes},
-                                        {"account_bytes", found.account_bytes},
-                                        {"unused_bytes", found.unused_bytes},
-                                        {"reach_positions", found.reach_positions}}},
-                  {"expected", JsonObject{{"requests", fetches.requests},
-                                          {"bytes", fetches.bytes},
-                                          {"sample_bytes", fetches.sample_bytes},
-                                          {"amplification", fetches.amplification()},
-                                          {"readers_per_extent", fetches.readers},
-                                          {"requests_times_world", fetches.requests * options.world},
-                                          {"bytes_times_world", fetches.bytes * options.world},
-                                          {"estimated", fetches.estimated}}},
-                  {"first", first}};
+  const JsonArray parts = JsonOfEach(found.parts, [&](const LoaderExplanation::Part& part) {
+    return JSON_OF(part.uri, Named("class", part.class_name), part.samples, part.wanted, part.drawn, part.passes());
+  });
+  JsonObject json = JSON_OF(
+      source.uri(), found.samples, Named("objects", Objects(source)), Named("bytes", source.total_bytes()), order,
+      Named("batches", JSON_OF(options.batch, options.rank, options.world, Named("last", LastName(options.last)),
+                               found.steps, Named("samples", found.rank_samples))),
+      Named("memory", JSON_OF(Named("bytes", options.memory_bytes), Named("batches", found.slots),
+                              Named("batch_bytes", found.slot_bytes), found.fetch_bytes, found.reserve_bytes,
+                              found.account_bytes, found.unused_bytes, found.reach_positions)),
+      Named("expected", JSON_OF(fetches.requests, fetches.bytes, fetches.sample_bytes, fetches.amplification(),
+                                Named("readers_per_extent", fetches.readers),
+                                Named("requests_times_world", fetches.requests * options.world),
+                                Named("bytes_times_world", fetches.bytes * options.world), fetches.estimated)),
+      first);
   if (const std::string warning = WarningOf(options, found); !warning.empty()) json.Add("warning", warning);
   if (!found.left_out.empty()) json.Add("left_out", found.left_out);
   if (source.tokens() != nullptr) json.Add("rows", RowsJson(*source.tokens(), found.rows));
   if (!found.parts.empty()) {
-    json.Add("mix",
-             JsonObject{{"draws", DrawsName(found.draws)}, {"fresh_passes", found.fresh_passes}, {"parts", parts}});
+    json.Add("mix", JSON_OF(Named("draws", DrawsName(found.draws)), found.fresh_passes, parts));
   }
   return json;
 }

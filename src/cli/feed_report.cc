@@ -52,52 +52,30 @@ std::string FeedJson(const Source* source, const FeedResult& result, const Reque
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls.Add(StallCauseName(static_cast<StallCause>(i)), result.report.stalls.seconds[i]);
   }
-  JsonArray quarantine;
-  for (const QuarantinedSample& bad : result.report.quarantine) {
-    quarantine.Add(JsonObject{
-        {"sample", bad.uri}, {"reason", bad.reason}, {"replacement", bad.replacement}, {"epoch", bad.epoch}});
-  }
-  JsonObject json{
-      {"samples", result.report.samples},
-      {"seconds", result.seconds},
-      {"open_seconds", result.open_seconds},
-      {"first_batch_seconds", result.first_batch_seconds},
-      {"samples_per_second", result.seconds > 0 ? static_cast<double>(result.report.samples) / result.seconds : 0},
-      {"cpu_seconds", result.cpu_seconds},
-      {"max_rss_bytes", PeakResidentBytes()},
-      {"digest", result.report.digest.Hex()},
-      {"position", result.report.position.ToString()},
-      {"stalls", stalls},
-      {"bottleneck", result.report.stalls.bottleneck()},
-      {"requests", JsonObject{{"GET", counters.get},
-                              {"HEAD", counters.head},
-                              {"PUT", counters.put},
-                              {"LIST", counters.list},
-                              {"DELETE", counters.del}}},
-      {"retries", counters.retries},
-      {"hedges", counters.hedges},
-      {"bytes_read", counters.bytes_read},
-      {"batches", result.batches},
-      {"quarantined", result.report.quarantined},
-      {"quarantine", quarantine},
-      {"odd_images", result.report.odd_images},
-      {"parts", result.report.part_samples}};
+  const JsonArray quarantine = JsonOfEach(result.report.quarantine, [&](const QuarantinedSample& bad) {
+    return JSON_OF(Named("sample", bad.uri), bad.reason, bad.replacement, bad.epoch);
+  });
+  JsonObject json = JSON_OF(
+      result.report.samples, result.seconds, result.open_seconds, result.first_batch_seconds,
+      Named("samples_per_second", result.seconds > 0 ? static_cast<double>(result.report.samples) / result.seconds : 0),
+      result.cpu_seconds, Named("max_rss_bytes", PeakResidentBytes()), Named("digest", result.report.digest.Hex()),
+      Named("position", result.report.position.ToString()), stalls, result.report.stalls.bottleneck(),
+      Named("requests", JsonObject{{"GET", counters.get},
+                                   {"HEAD", counters.head},
+                                   {"PUT", counters.put},
+                                   {"LIST", counters.list},
+                                   {"DELETE", counters.del}}),
+      counters.retries, counters.hedges, counters.bytes_read, result.batches, result.report.quarantined, quarantine,
+      result.report.odd_images, Named("parts", result.report.part_samples));
   if (const std::optional<CacheReport>& cache = result.report.cache) {
-    json.Add("cache", JsonObject{{"hit_bytes", cache->hit_bytes},
-                                 {"miss_bytes", cache->miss_bytes},
-                                 {"requests", cache->requests},
-                                 {"written_bytes", cache->kept.written_bytes},
-                                 {"no_room_bytes", cache->kept.not_admitted_bytes},
-                                 {"dropped_bytes", cache->kept.dropped_bytes},
-                                 {"memory_bytes", cache->memory_bytes}});
+    json.Add("cache", JSON_OF(cache->hit_bytes, cache->miss_bytes, cache->requests, cache->kept.written_bytes,
+                              Named("no_room_bytes", cache->kept.not_admitted_bytes), cache->kept.dropped_bytes,
+                              cache->memory_bytes));
   }
   if (!result.report.workers.empty()) {
     JsonArray workers;
     for (const WorkerReport& worker : result.report.workers) {
-      workers.Add(JsonObject{{"worker", worker.worker},
-                             {"rows", worker.rows},
-                             {"failures", worker.failures},
-                             {"last_failure", worker.last_failure}});
+      workers.Add(JSON_OF(worker.worker, worker.rows, worker.failures, worker.last_failure));
     }
     json.Add("workers", workers);
   }

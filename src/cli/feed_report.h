@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include "dataset/dataset.h"
 #include "pipeline/loader.h"
 #include "store/request_counts.h"
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "base/number.h"
 #include "base/size.h"
 #include "cli/console.h"
 #include "cli/usage.h"
@@ -15,12 +15,6 @@
 namespace millrace::cli {
 
 namespace {
-
-template <typename T>
-bool ParseNumber(std::string_view text, T* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 std::vector<std::string> Split(std::string_view list) {
   return absl::StrSplit(ToAbsl(list), ',');
@@ -183,16 +177,13 @@ void AddSourceOptions(Command feed, SourceFlags* flags) {
   feed.Add("--where", &flags->where,
            "Only samples with class=NAME,... (the folder of raw objects, the number in 'cls' of shards), "
            "bytes=LEAST-MOST, has=FIELD,... (all of these), has-any=FIELD,... or samples=A-B,...; may be repeated: all "
-           "conditions hold")
-      .OneValueEach();
+           "conditions hold");
   AddLabelsOptions(feed, &flags->labels, /*with_missing=*/true);
   feed.AddFlag("--balance", &flags->balance,
                "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
   feed.Add("--weights", &flags->weights,
-           "Weights of the data sets, or of the balanced classes, for example 3,1; with 100000:1,1 from that "
-           "global count "
-           "of samples on (may be repeated) [their sizes; equal classes]")
-      .OneValueEach();
+           "Weights of the data sets, or of the balanced classes, for example 3,1; with 100000:1,1 from that global "
+           "count of samples on (may be repeated) [their sizes; equal classes]");
   feed.Add("--epoch-samples", &flags->epoch_samples, "Samples of an epoch of a mix [all its samples]").Number(1);
   feed.Add("--draws", &flags->draws,
            "How a mix draws: with exact counts; with replacement within its parts; or every draw independently [exact]")

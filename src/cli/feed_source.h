@@ -10,7 +10,6 @@
 #include "cli/labels_options.h"
 #include "net/runtime.h"
 #include "pipeline/loader.h"
-#include "store/stores.h"
 
 namespace millrace::cli {
 

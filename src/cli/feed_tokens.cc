@@ -2,20 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <vector>
 
 #include "absl/strings/str_split.h"
 #include "base/counted.h"
+#include "base/number.h"
 
 namespace millrace::cli {
 
 namespace {
-
-bool ParseNumber(std::string_view text, uint64_t* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 bool ParseBuckets(std::string_view text, std::vector<TokenOptions::Bucket>* buckets) {
   for (const absl::string_view piece : absl::StrSplit(ToAbsl(text), ',')) {
@@ -111,17 +106,9 @@ JsonObject RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanat
   JsonArray tables;
   for (const LoaderExplanation::Rows& each : rows) {
     const RowCounts& counts = each.counts;
-    tables.Add(JsonObject{{"length", each.length},
-                          {"rows", counts.rows},
-                          {"tokens", counts.tokens},
-                          {"pieces", counts.segments},
-                          {"documents", counts.samples},
-                          {"fill", counts.Fill(each.length)},
-                          {"truncated", counts.truncated},
-                          {"empty", counts.empty},
-                          {"batch", each.batch},
-                          {"steps", each.steps},
-                          {"uri", each.uri}});
+    tables.Add(JSON_OF(each.length, counts.rows, counts.tokens, Named("pieces", counts.segments),
+                       Named("documents", counts.samples), Named("fill", counts.Fill(each.length)), counts.truncated,
+                       counts.empty, each.batch, each.steps, each.uri));
   }
   return {{"layout", tokens.buckets.empty() ? RowLayoutName(tokens.layout) : "bucket"},
           {"long", LongSamplesName(tokens.longer)},

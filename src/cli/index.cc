@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -30,23 +29,23 @@ struct IndexFlags {
   std::string uri;
   std::string output;
   std::optional<std::string> tokens;
-  std::string path_column;
+  OpenOptions open{.rebuild = true};
   bool no_csv_quotes = false;
-  std::string label_column;
   std::string memory;
   std::string part;
   bool full = false;
-  bool skip_bad = false;
-  bool classes = false;
-  bool checksums = false;
   bool json = false;
 };
 
-absl::StatusOr<std::optional<TokenArrays>> ToTokens(const IndexFlags& flags) {
-  if (!flags.tokens) return std::nullopt;
+absl::StatusOr<OpenOptions> ToOptions(const IndexFlags& flags) {
+  OpenOptions options = flags.open;
+  options.columns.quotes = flags.no_csv_quotes ? CsvQuotes::kText : CsvQuotes::kUsual;
+  options.reuse = !flags.full;
+  if (!flags.tokens) return options;
   const absl::StatusOr<TokenArrays> tokens = ParseTokenArrays(*flags.tokens);
   if (!tokens.ok()) return AsUsage(Annotate(tokens.status(), "--tokens"));
-  return *tokens;
+  options.tokens = *tokens;
+  return options;
 }
 
 // Bounds the number of machines that share the work of one index.
@@ -136,22 +135,13 @@ std::string ToJson(const IndexResult& result, double seconds) {
     damaged.Add(JsonObject{{"object", shard.key}, {"offset", offset}, {"why", shard.why}, {"samples", shard.samples}});
   }
   const SkippedMembers& members = result.report.skipped_members;
-  const JsonObject line{{"samples", summary.samples},
-                        {"samples_without_checksum", summary.samples_without_crc},
-                        {"objects", summary.objects},
-                        {"reused_objects", result.report.reused_objects},
-                        {"outlined_objects", result.report.outlined_objects},
-                        {"bytes", summary.span_bytes},
-                        {"fields", summary.field_names},
-                        {"index", result.place},
-                        {"index_bytes", summary.index_bytes},
-                        {"seconds", seconds},
-                        {"complete", result.missing == 0},
-                        {"missing_objects", result.missing},
-                        {"damaged", damaged},
-                        {"warnings", result.report.warnings},
-                        {"skipped", SkippedJson(result.report.skipped)},
-                        {"skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}}};
+  const JsonObject line =
+      JSON_OF(summary.samples, Named("samples_without_checksum", summary.samples_without_crc), summary.objects,
+              result.report.reused_objects, result.report.outlined_objects, Named("bytes", summary.span_bytes),
+              Named("fields", summary.field_names), Named("index", result.place), summary.index_bytes, seconds,
+              Named("complete", result.missing == 0), Named("missing_objects", result.missing), damaged,
+              result.report.warnings, Named("skipped", SkippedJson(result.report.skipped)),
+              Named("skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}));
   return line.Versioned("index");
 }
 
@@ -198,11 +188,9 @@ absl::Status RunIndex(const IndexFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   if (!flags.output.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.output));
   RETURN_IF_ERROR(CheckPart(flags));
-  ASSIGN_OR_RETURN(const std::optional<TokenArrays> tokens, ToTokens(flags));
+  ASSIGN_OR_RETURN(OpenOptions options, ToOptions(flags));
   RuntimeOptions limits;
-  if (!flags.memory.empty()) {
-    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
-  }
+  RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
   InterruptStop interrupt;
   Runtime runtime(limits);
   Stores stores(runtime);
@@ -211,15 +199,6 @@ absl::Status RunIndex(const IndexFlags& flags) {
   IndexResult result;
   {
     ProgressLine line("indexing", ProgressLine::Unit::kBytes);
-    OpenOptions options;
-    options.rebuild = true;
-    options.tokens = tokens;
-    options.columns = {.path = flags.path_column,
-                       .label = flags.label_column,
-                       .quotes = flags.no_csv_quotes ? CsvQuotes::kText : CsvQuotes::kUsual};
-    options.reuse = !flags.full;
-    options.skip_bad = flags.skip_bad;
-    options.raw = {.all = flags.checksums, .classes = flags.classes};
     options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
     options.stop = interrupt.token();
     auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
@@ -244,19 +223,15 @@ void AddIndex(Command app) {
       .Required();
   index.Add("--output", &flags->output,
             "Write the index to this object instead of the place where Millrace looks for it");
-  index
-      .Add("--tokens", &flags->tokens,
-           "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
-           "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...")
-      .Called("LENGTH[:TYPE]");
-  index
-      .Add(
-          "--path-column", &flags->path_column,
-          "The column of a manifest that names the objects [path, file, filename, image, key, url ...]; several, whose "
-          "objects are the fields of one sample: image=COLUMN,mask=COLUMN")
-      .Called("NAME");
-  index.Add("--label-column", &flags->label_column, "The column of a manifest that is the class [cls, label, class]")
-      .Called("NAME");
+  index.Add("--tokens LENGTH[:TYPE]", &flags->tokens,
+            "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
+            "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...");
+  index.Add(
+      "--path-column NAME", &flags->open.columns.path,
+      "The column of a manifest that names the objects [path, file, filename, image, key, url ...]; several, whose "
+      "objects are the fields of one sample: image=COLUMN,mask=COLUMN");
+  index.Add("--label-column NAME", &flags->open.columns.label,
+            "The column of a manifest that is the class [cls, label, class]");
   index.AddFlag("--no-csv-quotes", &flags->no_csv_quotes,
                 "Quotes in a manifest in CSV or TSV are text, as with Python's csv.QUOTE_NONE");
   index.AddFlag(
@@ -264,16 +239,15 @@ void AddIndex(Command app) {
       "Read everything. Without it, objects that the index has with the same size and ETag are not read again, nor are "
       "shards whose samples other programs have noted");
   index.AddFlag(
-      "--skip-bad", &flags->skip_bad,
+      "--skip-bad", &flags->open.skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
       "first such shard is an error");
   index.AddFlag(
-      "--classes", &flags->classes,
+      "--classes", &flags->open.raw.classes,
       "Read the files that hold the classes of raw objects (1.cls beside 1.jpg), which balancing and choosing by class "
-      "need; the other raw objects are only listed. Shards with a field cls are read "
-      "as a whole");
+      "need; the other raw objects are only listed. Shards with a field cls are read as a whole");
   index.AddFlag(
-      "--checksums", &flags->checksums,
+      "--checksums", &flags->open.raw.all,
       "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
       "by the checksums that the store keeps, if it does. Shards whose samples other programs have noted are also read "
       "as a whole, and compared with the hashes in index.json (MDS)");
@@ -281,7 +255,7 @@ void AddIndex(Command app) {
             "I/N, such as 2/8: read only every N-th shard, for N machines that share the work; the part that ends last "
             "completes the index");
   index.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
-  index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  index.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   index.AddFlag(
       "--json", &flags->json,
       R"(One JSON object: {"samples", "samples_without_checksum", "objects", "reused_objects", )"
@@ -292,9 +266,8 @@ void AddIndex(Command app) {
       "read: their listing is enough. Nor are tar shards with an index of DALI's wds2idx beside them, and MDS shards "
       "whose heads tell where the samples lie. Reading a data set for the first time builds its index. Run this after "
       "the data have changed: only new and changed shards are read, and the result is the same as with --full. A run "
-      "that was "
-      "killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not writable, "
-      "in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
+      "that was killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not "
+      "writable, in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"
       "  millrace index s3://bucket/train --full\n"

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -9,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/number.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/inspect_report.h"
@@ -35,10 +35,7 @@ struct InspectFlags {
 absl::StatusOr<uint64_t> TakeDecode(const std::string& text) {
   if (text.empty()) return 0;
   if (text == kAll) return UINT64_MAX;
-  uint64_t count = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, count);
-  if (error == std::errc() && stop == end && count > 0) return count;
+  if (const auto count = ParseNumber<uint64_t>(text); count && *count > 0) return *count;
   return UsageError("--decode: '{}' is neither a whole number, 1 or more, nor '{}'", text, kAll);
 }
 
@@ -194,16 +191,13 @@ void AddInspect(Command app) {
            "manifest that lists objects; with * ** ? [a-z] {a,b} {000..123} (in quotes) what matches")
       .Required();
   inspect
-      .Add("--decode", &flags->decode,
+      .Add("--decode [N|all]", &flags->decode,
            "Also read N samples, evenly spread, or all of them, and decode them: how many fail, and why [1000 samples "
            "if "
            "no number follows]")
-      .Called("[N|all]")
       .ValueOrElse(std::to_string(kDecodedSamples));
-  inspect
-      .Add("--preview", &flags->preview,
-           "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file")
-      .Called("FILE");
+  inspect.Add("--preview FILE", &flags->preview,
+              "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file");
   inspect.Add("--samples", &flags->samples, "Samples of the preview [24]").Number(1, kMaxTiles);
   inspect.AddFlag("--json", &flags->json, "One JSON object instead of text");
   inspect.Footer(

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <string_view>
 
@@ -63,11 +62,10 @@ JsonObject SuspiciousJson(const InspectReport& report, ObjectNames& names) {
   JsonArray lacking;
   for (const LackingField& field : survey.lacking)
     lacking.Add(FindingJson(field.samples, names).Add("fields", field.names));
-  JsonArray pairs;
-  for (const DuplicateKey& pair : report.duplicates.examples) {
-    pairs.Add(JsonObject{
-        {"key", pair.first.key}, {"first", PlaceJson(pair.first, names)}, {"again", PlaceJson(pair.again, names)}});
-  }
+  const JsonArray pairs = JsonOfEach(report.duplicates.examples, [&](const DuplicateKey& pair) {
+    return JsonObject{
+        {"key", pair.first.key}, {"first", PlaceJson(pair.first, names)}, {"again", PlaceJson(pair.again, names)}};
+  });
   return {{"empty", FindingJson(survey.empty, names)},
           {"empty_fields", empty_fields},
           {"lacking_fields", lacking},
@@ -81,8 +79,7 @@ Json DecodeJson(const std::optional<DecodeReport>& decode, ObjectNames& names) {
   if (!decode) return nullptr;
   JsonArray examples;
   for (const BadSample& bad : decode->first) examples.Add(PlaceJson(bad.place, names).Add("why", bad.why));
-  return JsonObject{{"samples", decode->samples}, {"images", decode->images},       {"odd", decode->odd},
-                    {"failed", decode->failed},   {"too_large", decode->too_large}, {"examples", examples}};
+  return JSON_OF(decode->samples, decode->images, decode->odd, decode->failed, decode->too_large, examples);
 }
 
 Json PreviewJson(const InspectReport& report, ObjectNames& names) {
@@ -97,17 +94,14 @@ Json PreviewJson(const InspectReport& report, ObjectNames& names) {
     if (!sample.problem.empty()) one.Add("why", sample.problem);
     samples.Add(one.Add("box", JsonArray{place.x, place.y, place.width, place.height}));
   }
-  return JsonObject{
-      {"uri", report.preview_uri}, {"width", sheet.width}, {"height", sheet.height}, {"samples", samples}};
+  return JSON_OF(Named("uri", report.preview_uri), sheet.width, sheet.height, samples);
 }
 
 JsonArray FieldsJson(const Survey& survey) {
-  JsonArray fields;
-  for (const auto& [name, counts] : survey.fields) {
-    fields.Add(
-        JsonObject{{"name", name}, {"type", TypeNames(counts)}, {"samples", counts.samples}, {"bytes", counts.bytes}});
-  }
-  return fields;
+  return JsonOfEach(survey.fields, [](const auto& field) {
+    const auto& [name, counts] = field;
+    return JSON_OF(name, Named("type", TypeNames(counts)), counts.samples, counts.bytes);
+  });
 }
 
 std::string ClassText(const Index& index) {
@@ -224,34 +218,21 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
   for (const auto& [bits, count] : sizes.Bins())
     histogram.Add(JsonObject{{"below", bits < 64 ? uint64_t{1} << bits : UINT64_MAX}, {"samples", count}});
   JsonArray classes;
-  for (const ClassCount& one : index.class_counts())
-    classes.Add(JsonObject{{"name", one.name}, {"samples", one.samples}});
-  const JsonObject json{{"uri", dataset.uri()},
-                        {"kind", KindName(index.kind())},
-                        {"samples", index.size()},
-                        {"samples_without_checksum", index.samples_without_crc()},
-                        {"objects", CountObjects(index)},
-                        {"bytes", index.total_bytes()},
-                        {"fields", FieldsJson(report.survey)},
-                        {"sizes", JsonObject{{"min", sizes.min()},
-                                             {"mean", sizes.mean()},
-                                             {"p50", sizes.Quantile(0.5)},
-                                             {"p99", sizes.Quantile(0.99)},
-                                             {"max", sizes.max()}}},
-                        {"histogram", histogram},
-                        {"classes", classes},
-                        {"class_sorted", IsClassSorted(index)},
-                        {"incomplete_objects", report.survey.incomplete},
-                        {"skipped", report.not_listed.empty() ? SkippedJson(report.skipped)
-                                                              : JsonObject{{"not_listed", report.not_listed}}},
-                        {"suspicious", SuspiciousJson(report, names)},
-                        {"refused", report.refused},
-                        {"decode", DecodeJson(report.decode, names)},
-                        {"preview", PreviewJson(report, names)},
-                        {"advice", report.advice},
-                        {"index", dataset.index_uri()},
-                        {"index_bytes", index.file_bytes()},
-                        {"fingerprint", fmt::format("{:016x}", index.fingerprint())}};
+  for (const ClassCount& one : index.class_counts()) classes.Add(JSON_OF(one.name, one.samples));
+  const JsonObject json =
+      JSON_OF(dataset.uri(), Named("kind", KindName(index.kind())), Named("samples", index.size()),
+              Named("samples_without_checksum", index.samples_without_crc()), Named("objects", CountObjects(index)),
+              Named("bytes", index.total_bytes()), Named("fields", FieldsJson(report.survey)),
+              Named("sizes", JSON_OF(sizes.min(), sizes.mean(), Named("p50", sizes.Quantile(0.5)),
+                                     Named("p99", sizes.Quantile(0.99)), sizes.max())),
+              histogram, classes, Named("class_sorted", IsClassSorted(index)),
+              Named("incomplete_objects", report.survey.incomplete),
+              Named("skipped", report.not_listed.empty() ? SkippedJson(report.skipped)
+                                                         : JsonObject{{"not_listed", report.not_listed}}),
+              Named("suspicious", SuspiciousJson(report, names)), report.refused,
+              Named("decode", DecodeJson(report.decode, names)), Named("preview", PreviewJson(report, names)),
+              report.advice, Named("index", dataset.index_uri()), Named("index_bytes", index.file_bytes()),
+              Named("fingerprint", fmt::format("{:016x}", index.fingerprint())));
   RETURN_IF_ERROR(names.status());
   return json.Versioned("inspect");
 }

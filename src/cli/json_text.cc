@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/utf8.h"
@@ -74,6 +75,25 @@ JsonArray::JsonArray(std::initializer_list<Json> values) : Json(Raw(), "[]") {
 JsonArray& JsonArray::Add(const Json& value) {
   AddEntry(value.text());
   return *this;
+}
+
+std::string_view TakeName(std::string_view* expressions) {
+  size_t length = 0;
+  bool in_quotes = false;
+  for (int depth = 0; length < expressions->size(); ++length) {
+    const char here = (*expressions)[length];
+    if (here == '\\') ++length;
+    if (here == '"') in_quotes = !in_quotes;
+    if (in_quotes) continue;
+    if (here == '(' || here == '{') ++depth;
+    if (here == ')' || here == '}') --depth;
+    if (here == ',' && depth == 0) break;
+  }
+  std::string_view name = expressions->substr(0, length);
+  expressions->remove_prefix(std::min(expressions->size(), length + 1));
+  if (name.ends_with("()")) name.remove_suffix(2);
+  name.remove_prefix(name.find_last_of(" .>") + 1);
+  return name;
 }
 
 }  // namespace millrace::cli

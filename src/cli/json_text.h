@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,10 @@ class Json {
   Json(const std::vector<T>& values) : text_("[]") {
     for (const T& value : values) AddEntry(Json(value).text());
   }
+  /// Takes values of types with a function JsonOf in their own namespace.
+  template <typename T>
+  requires requires(const T& value) { JsonOf(value); }
+  Json(const T& value) : Json(JsonOf(value)) {}
   // NOLINTEND
 
   const std::string& text() const { return text_; }
@@ -63,4 +68,41 @@ class JsonArray : public Json {
   JsonArray& Add(const Json& value);
 };
 
+/// Returns the array of `to_json` of each of the items.
+template <typename Items, typename ToJson>
+JsonArray JsonOfEach(const Items& items, const ToJson& to_json) {
+  JsonArray json;
+  for (const auto& item : items) json.Add(to_json(item));
+  return json;
+}
+
+/// A member of JSON_OF whose name is not that of its expression.
+using JsonMember = std::pair<std::string_view, Json>;
+inline JsonMember Named(std::string_view name, const Json& value) {
+  return {name, value};
+}
+
+/// Returns the last name of the first of these expressions, which have commas between them, and removes this one:
+/// "bytes" of "report.bytes", "sizes->bytes()" and "bytes".
+std::string_view TakeName(std::string_view* expressions);
+
+template <typename... Values>
+JsonObject ObjectOf(std::string_view expressions, const Values&... values) {
+  JsonObject json;
+  const auto add = [&](const auto& value) {
+    const std::string_view name = TakeName(&expressions);
+    if constexpr (std::same_as<std::decay_t<decltype(value)>, JsonMember>) {
+      json.Add(value.first, value.second);
+    } else {
+      json.Add(name, value);
+    }
+  };
+  (add(values), ...);
+  return json;
+}
+
 }  // namespace millrace::cli
+
+/// Makes the object whose members are called as these expressions, so that a figure is named once.
+/// JSON_OF(report.bytes, seconds, Named("GET", requests.get)) is {"bytes": ..., "seconds": ..., "GET": ...}.
+#define JSON_OF(...) ::millrace::cli::ObjectOf(#__VA_ARGS__, __VA_ARGS__)

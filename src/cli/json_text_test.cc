@@ -38,6 +38,25 @@ TEST(JsonText, StringsMayHoldAnyBytes) {
             "a\xef\xbf\xbd\"");
 }
 
+struct Inner {
+  int first = 1;
+  int last() const { return 2; }
+};
+
+JsonObject JsonOf(const Inner& inner) {
+  return JSON_OF(inner.first);
+}
+
+TEST(JsonText, MembersAreCalledAsTheirExpressions) {
+  const Inner inner;
+  const Inner* const pointer = &inner;
+  const std::vector<std::string> words = {"a, b"};
+  EXPECT_EQ(JSON_OF(inner.first, pointer->last(), words, Named("GET, (\"", words.size()), inner,
+                    Named("nested", JSON_OF(inner.last(), std::vector<Inner>(1).front().first)))
+                .text(),
+            R"({"first":1,"last":2,"words":["a, b"],"GET, (\"":1,"inner":{"first":1},"nested":{"last":2,"first":1}})");
+}
+
 TEST(JsonText, MembersCanBeAddedLater) {
   JsonObject object{{"a", 1}};
   JsonArray list;

@@ -42,11 +42,9 @@ std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hi
     const Json time = object.modified_ms == 0 ? Json(nullptr)
                                               : absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", modified, absl::UTCTimeZone());
     if (finished == Finished::kNo) {
-      return JsonObject{{"key", object.key}, {"size", object.size}, {"modified", time}, {"temporary", true}}.Versioned(
-          "ls");
+      return JSON_OF(object.key, object.size, Named("modified", time), Named("temporary", true)).Versioned("ls");
     }
-    return JsonObject{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", time}}.Versioned(
-        "ls");
+    return JSON_OF(object.key, object.size, object.etag, Named("modified", time)).Versioned("ls");
   }
   const std::string size = flags.human ? FormatSize(object.size) : fmt::format("{}", object.size);
   return fmt::format("{} {:>10} {}\n", ListedTime(object.modified_ms), size,

@@ -10,9 +10,8 @@
 #include "base/process.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/common_options.h"
 #include "cli/console.h"
-#include "cli/output_options.h"
-#include "cli/s3_options.h"
 
 namespace millrace::cli {
 namespace {

@@ -7,11 +7,9 @@
 namespace millrace::cli {
 
 void AddMetricsPort(const Command& command, std::string* value) {
-  command
-      .Add("--metrics-port", value,
-           "Serve metrics for Prometheus and `millrace top` on this port of this machine, or on HOST:PORT; 0: any "
-           "free port")
-      .Called("[HOST:]PORT");
+  command.Add("--metrics-port [HOST:]PORT", value,
+              "Serve metrics for Prometheus and `millrace top` on this port of this machine, or on HOST:PORT; 0: any "
+              "free port");
 }
 
 absl::StatusOr<std::optional<MetricsAddress>> TakeMetricsPort(const std::string& value) {

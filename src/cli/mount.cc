@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -17,7 +15,11 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "base/errno_status.h"
+#include "base/number.h"
+#include "base/shell_word.h"
+#include "base/size.h"
 #include "base/unique_fd.h"
 #include "cache/cached_store.h"
 #include "cache/disk_cache.h"
@@ -25,8 +27,8 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
-#include "cli/mount_recover.h"
 #include "cli/usage.h"
+#include "mount/staging.h"
 #include "store/request_counts.h"
 #include "store/stores.h"
 #include "transfer/artifact.h"
@@ -41,16 +43,13 @@ struct MountFlags {
   std::string folder;
   std::string timeout = "30s";
   std::string metadata_ttl = "1s";
-  std::string cache;
-  std::string cache_size;
-  std::string cache_tenant;
+  CacheOption cache;
   std::string memory;
   std::string log;
   std::string order;
   std::vector<std::string> options;
   bool foreground = false;
-  bool writable = false;
-  bool no_overwrite = false;
+  MountOptions mount;
   bool links = false;
   bool no_links = false;
   bool no_staging = false;
@@ -65,9 +64,7 @@ struct MountFlags {
 constexpr std::chrono::hours kForever{24 * 365};
 
 absl::StatusOr<uint32_t> TakeNumber(std::string_view name, std::string_view text, int base) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error == std::errc() && end == text.data() + text.size()) return value;
+  if (const auto value = ParseNumber<uint32_t>(text, base)) return *value;
   return UsageError("-o {}: '{}' is not a number", name, text);
 }
 
@@ -82,18 +79,19 @@ bool IsWordOfMount(std::string_view word) {
 
 // One word of -o, as mount(8) and /etc/fstab have them: it may also be one of the options of the command, as
 // `cache=DIR`.
-absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOptions& options) {
+absl::Status TakeMountOption(std::string_view word, MountFlags& flags) {
+  MountOptions& options = flags.mount;
   const size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = equals == word.npos ? std::string_view() : word.substr(equals + 1);
   const std::pair<std::string_view, std::string*> texts[] = {{"timeout", &flags.timeout},
                                                              {"metadata-ttl", &flags.metadata_ttl},
-                                                             {"cache", &flags.cache},
-                                                             {"cache-size", &flags.cache_size},
+                                                             {"cache", &flags.cache.place},
+                                                             {"cache-size", &flags.cache.size},
                                                              {"memory", &flags.memory},
                                                              {"log", &flags.log},
                                                              {"order", &flags.order},
-                                                             {"cache-tenant", &flags.cache_tenant},
+                                                             {"cache-tenant", &flags.cache.tenant},
                                                              {"staging", &flags.staging},
                                                              {"staging-size", &flags.staging_size},
                                                              {"publish-on-fsync", &flags.publish_on_fsync},
@@ -103,20 +101,17 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
     *text = std::string(value);
     return absl::OkStatus();
   }
-  if (word == "allow_other") {
-    options.allow_other = true;
-  } else if (word == "writable") {
-    flags.writable = true;
-  } else if (word == "no-overwrite") {
-    flags.no_overwrite = true;
-  } else if (word == "links") {
-    flags.links = true;
-  } else if (word == "no-links") {
-    flags.no_links = true;
-  } else if (word == "no-staging") {
-    flags.no_staging = true;
-  } else if (word == "ro") {
-    flags.writable = false;
+  const std::pair<std::string_view, bool*> switches[] = {
+      {"allow_other", &options.allow_other},   {"writable", &options.writable},
+      {"no-overwrite", &options.no_overwrite}, {"links", &flags.links},
+      {"no-links", &flags.no_links},           {"no-staging", &flags.no_staging}};
+  for (const auto& [option, is_on] : switches) {
+    if (word != option) continue;
+    *is_on = true;
+    return absl::OkStatus();
+  }
+  if (word == "ro") {
+    options.writable = false;
   } else if (name == "uid") {
     ASSIGN_OR_RETURN(options.uid, TakeNumber(name, value, 10));
   } else if (name == "gid") {
@@ -135,7 +130,7 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
 // Returns the place of the bytes of written files: on the disk of the cache unless another one is named.
 absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
   if (!flags.staging.empty()) return std::filesystem::absolute(flags.staging);
-  if (!flags.cache.empty()) return std::filesystem::absolute(flags.cache);
+  if (!flags.cache.place.empty()) return std::filesystem::absolute(flags.cache.place);
   std::string folder = DefaultCacheFolder();
   if (!folder.empty()) return folder;
   return UsageError(
@@ -145,8 +140,8 @@ absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
 
 absl::StatusOr<bool> TakeLinks(const MountFlags& flags) {
   if (flags.no_links && flags.links) return UsageError("--no-links contradicts --links");
-  if (flags.no_links && !flags.writable) return UsageError("--no-links makes sense only beside --writable");
-  return flags.links || (flags.writable && !flags.no_links);
+  if (flags.no_links && !flags.mount.writable) return UsageError("--no-links makes sense only beside --writable");
+  return flags.links || (flags.mount.writable && !flags.no_links);
 }
 
 absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
@@ -155,16 +150,14 @@ absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
   if (flags.no_staging && stages) {
     return UsageError("--no-staging contradicts --staging, --staging-size, --publish-on-fsync and --write-back");
   }
-  if (!flags.writable && (flags.no_overwrite || flags.no_staging || stages)) {
+  if (!options.writable && (options.no_overwrite || flags.no_staging || stages)) {
     return UsageError(
         "--no-overwrite, --no-staging, --staging, --staging-size, --publish-on-fsync and --write-back make sense only "
         "beside --writable");
   }
-  if (!flags.writable || flags.no_staging) return absl::OkStatus();
+  if (!options.writable || flags.no_staging) return absl::OkStatus();
   ASSIGN_OR_RETURN(options.staging_folder, StagingFolderOf(flags));
-  if (!flags.staging_size.empty()) {
-    ASSIGN_OR_RETURN(options.staging_bytes, TakeSize("--staging-size", flags.staging_size));
-  }
+  RETURN_IF_ERROR(TakeSize("--staging-size", flags.staging_size, &options.staging_bytes));
   if (!flags.publish_on_fsync.empty()) {
     ASSIGN_OR_RETURN(options.publish_every, TakeDuration("--publish-on-fsync", flags.publish_on_fsync));
   }
@@ -178,21 +171,19 @@ absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
 absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
   if (flags.folder.empty()) return UsageError("it needs a URI and the folder to mount on; see millrace mount --help");
   RETURN_IF_ERROR(CheckUri(flags.uri));
-  MountOptions options;
-  options.uid = getuid();
-  options.gid = getgid();
+  flags.mount.uid = getuid();
+  flags.mount.gid = getgid();
   for (const std::string& list : flags.options) {
     for (const absl::string_view word : absl::StrSplit(list, ',', absl::SkipEmpty()))
-      RETURN_IF_ERROR(TakeMountOption(ToStd(word), flags, options));
+      RETURN_IF_ERROR(TakeMountOption(ToStd(word), flags));
   }
+  MountOptions options = flags.mount;
   options.source = flags.uri;
   options.folder = std::filesystem::absolute(flags.folder);
   if (!flags.order.empty()) {
     options.order_file = std::filesystem::absolute(flags.order);
     if (access(options.order_file.c_str(), R_OK) != 0) return ErrnoStatus(errno, flags.order, "reading --order");
   }
-  options.writable = flags.writable;
-  options.no_overwrite = flags.no_overwrite;
   ASSIGN_OR_RETURN(options.links, TakeLinks(flags));
   RETURN_IF_ERROR(TakeStaging(flags, options));
   ASSIGN_OR_RETURN(options.timeout, TakeDuration("--timeout", flags.timeout));
@@ -305,6 +296,29 @@ absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, co
   return mount->Serve([&] { background.Ready(flags.log); });
 }
 
+// Prints the files that mounts which have ended have left in their staging folders below `folder`, and how to get them
+// to the store.
+absl::Status PrintLeftFiles(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<LeftFile> files, StagingFolder::ListLeft(folder));
+  if (files.empty()) PrintError("millrace mount: no files were left in {}\n", Printable(folder));
+  std::string text;
+  for (const LeftFile& file : files) {
+    const std::string when =
+        absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(file.modified_ms), absl::LocalTimeZone());
+    const std::string& why = file.record.why;
+    text += fmt::format("{}  {}  {}\n  {}\n", Printable(file.record.uri), FormatSize(file.record.size), when,
+                        why.empty() ? "the mount ended before the file was closed" : Printable(why));
+    if (file.is_whole) {
+      text += fmt::format("  millrace cp {} {} && rm {}\n", ShellWord(file.path), ShellWord(file.record.uri),
+                          ShellWord(file.path));
+    } else {
+      text += fmt::format("  in part: the missing bytes are in the version {}; the others are in {}\n",
+                          Printable(file.record.base), Printable(file.path));
+    }
+  }
+  return WriteStdout(text);
+}
+
 absl::StatusOr<int> RunMount(MountFlags flags) {
   if (flags.recover) {
     ASSIGN_OR_RETURN(const std::string folder, StagingFolderOf(flags));
@@ -313,16 +327,10 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
   }
   ASSIGN_OR_RETURN(const MountOptions options, TakeOptions(flags));
   RuntimeOptions limits;
-  if (!flags.memory.empty()) {
-    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
-  }
-  RangeCacheOptions disk;
-  RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "the kernel keeps in memory what was read of a mount"));
-  if (!flags.cache.empty()) disk.folder = std::filesystem::absolute(flags.cache);
-  if (!flags.cache_size.empty()) {
-    ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
-  }
-  ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
+  RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
+  ASSIGN_OR_RETURN(RangeCacheOptions disk,
+                   flags.cache.TakeFolder("the kernel keeps in memory what was read of a mount"));
+  if (!disk.folder.empty()) disk.folder = std::filesystem::absolute(disk.folder);
   if (!flags.log.empty()) flags.log = std::filesystem::absolute(flags.log);
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   Background background;
@@ -362,59 +370,43 @@ void AddMount(Command app) {
   mount.Add("dir", &flags->folder, "The folder to mount on");
   mount.AddFlag("--foreground", &flags->foreground,
                 "Serve in this process, which ends when the folder is unmounted; for systemd and containers");
-  mount.AddFlag("--writable", &flags->writable, "Let programs make, change, remove and rename files");
-  mount.AddFlag("--no-overwrite", &flags->no_overwrite, "But refuse to change or replace the contents of objects");
+  mount.AddFlag("--writable", &flags->mount.writable, "Let programs make, change, remove and rename files");
+  mount.AddFlag("--no-overwrite", &flags->mount.no_overwrite,
+                "But refuse to change or replace the contents of objects");
   mount.AddFlag("--links", &flags->links,
                 "Show objects NAME.rclonelink as symbolic links, as --writable does, also if this mount is read-only");
   mount.AddFlag("--no-links", &flags->no_links,
                 "Show them as files, also with --writable, and let programs make no symbolic links");
-  mount
-      .Add("--staging", &flags->staging,
-           "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "
-           "~/.cache/millrace]")
-      .Called("DIR");
-  mount.Add("--staging-size", &flags->staging_size, "How much of the disk they may take [half of the free space]")
-      .Called("SIZE");
+  mount.Add("--staging DIR", &flags->staging,
+            "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "
+            "~/.cache/millrace]");
+  mount.Add("--staging-size SIZE", &flags->staging_size, "How much of the disk they may take [half of the free space]");
   mount.AddFlag("--no-staging", &flags->no_staging,
                 "Keep nothing on a disk: programs write files from their beginning to their end, and do not read them "
                 "meanwhile");
-  mount
-      .Add("--publish-on-fsync", &flags->publish_on_fsync,
-           "Let fsync make an object of the bytes written so far, at most once in this time [only if it is appended "
-           "to, each "
-           "second]")
-      .Called("TIME");
-  mount
-      .Add("--write-back", &flags->write_back,
-           "Let close return at once: the file goes to the store this long after its last close [close waits for the "
-           "store]")
-      .Called("TIME");
+  mount.Add("--publish-on-fsync TIME", &flags->publish_on_fsync,
+            "Let fsync make an object of the bytes written so far, at most once in this time [only if it is appended "
+            "to, each second]");
+  mount.Add("--write-back TIME", &flags->write_back,
+            "Let close return at once: the file goes to the store this long after its last close [close waits for the "
+            "store]");
   mount.AddFlag("--recover", &flags->recover,
                 "List the files in --staging that earlier mounts could not make objects of, and end");
-  mount.Add("--timeout", &flags->timeout, "How long a program is kept waiting for the store before it gets EIO")
-      .ShowDefault()
-      .Called("TIME");
-  mount
-      .Add("--metadata-ttl", &flags->metadata_ttl,
-           "How long names and sizes are believed, and also that a file does not exist: a time, minimal or indefinite")
-      .ShowDefault()
-      .Called("TIME");
-  const Option cache = mount.Add("--cache", &flags->cache, "Keep bytes that are read in this folder").Called("DIR");
-  mount.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]").Needs(cache);
-  AddCacheTenant(mount, cache, &flags->cache_tenant);
-  mount
-      .Add("--order", &flags->order,
-           "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it")
-      .Called("FILE");
+  mount.AddShown("--timeout TIME", &flags->timeout,
+                 "How long a program is kept waiting for the store before it gets EIO");
+  mount.AddShown(
+      "--metadata-ttl TIME", &flags->metadata_ttl,
+      "How long names and sizes are believed, and also that a file does not exist: a time, minimal or indefinite");
+  const Option cache = mount.Add("--cache DIR", &flags->cache.place, "Keep bytes that are read in this folder");
+  mount.Add("--cache-size", &flags->cache.size, "Max size of the cache on disk [all but 5 %]").Needs(cache);
+  AddCacheTenant(mount, cache, &flags->cache.tenant);
+  mount.Add("--order FILE", &flags->order,
+            "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it");
   mount.Add("--memory", &flags->memory, "Budget for bytes that are read ahead [half of the memory]");
-  mount.Add("--log", &flags->log, "Append warnings of the process in the background to this file [nowhere]")
-      .Called("FILE");
+  mount.Add("--log FILE", &flags->log, "Append warnings of the process in the background to this file [nowhere]");
   AddMetricsPort(mount, &flags->metrics_port);
-  mount
-      .Add("-o", &flags->options,
-           "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro; also the options above, as in cache=DIR")
-      .OneValueEach()
-      .Called("OPTIONS");
+  mount.Add("-o OPTIONS", &flags->options,
+            "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro; also the options above, as in cache=DIR");
   mount.Footer(kMountFooter);
   mount.Run([flags] { return ExitStatus("mount", HintAtS3(RunMount(*flags), {flags->uri})); });
 }

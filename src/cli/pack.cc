@@ -55,11 +55,9 @@ struct PackFlags {
   std::vector<std::string> fields;
   std::optional<uint64_t> resize;
   std::optional<uint64_t> quality;
-  bool jpeg_tiles = false;
+  PackOptions options;
   bool shuffle = false;
   std::optional<uint64_t> seed;
-  bool skip_bad = false;
-  bool force = false;
   bool json = false;
 };
 
@@ -85,7 +83,6 @@ absl::Status TakeImages(const PackFlags& flags, ImageChange* images) {
   }
   if (flags.resize) images->shorter_side = static_cast<int>(*flags.resize);
   if (flags.quality) images->quality = static_cast<int>(*flags.quality);
-  images->jpeg_tiles = flags.jpeg_tiles;
   return absl::OkStatus();
 }
 
@@ -107,7 +104,7 @@ absl::StatusOr<std::optional<ClassMap>> ReadClassMap(Stores& stores, const std::
 }
 
 absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
-  PackOptions options;
+  PackOptions options = flags.options;
   ASSIGN_OR_RETURN(options.shard_bytes, TakeSize("--shard-size", flags.shard_size));
   if (!flags.part.empty()) {
     ASSIGN_OR_RETURN(const PartOfWork work, TakePart(flags.part, kMaxShards));
@@ -117,18 +114,15 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.source));
   RETURN_IF_ERROR(CheckUri(flags.destination));
   if (!flags.class_map.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.class_map));
-  if (options.parts > 1 && flags.force) {
+  if (options.parts > 1 && options.force) {
     return UsageError(
-        "--force with --part would remove what other parts have written: remove the "
-        "destination, then start all parts");
+        "--force with --part would remove what other parts have written: remove the destination, then start all parts");
   }
   if (flags.seed && !flags.shuffle) return UsageError("--seed is that of a shuffle: add --shuffle, or leave it out");
   if (flags.shuffle) options.shuffle_seed = flags.seed.value_or(0);
   options.format = TakeFormat(flags.format);
   ASSIGN_OR_RETURN(options.fields, TakeFields(flags.fields));
   RETURN_IF_ERROR(TakeImages(flags, &options.images));
-  options.skip_bad = flags.skip_bad;
-  options.force = flags.force;
   return options;
 }
 
@@ -229,9 +223,7 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   InterruptStop interrupt;
   options.stop = interrupt.token();
   RuntimeOptions limits;
-  if (!flags.memory.empty()) {
-    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
-  }
+  RETURN_IF_ERROR(TakeSize("--memory", flags.memory, &limits.memory_bytes));
   Runtime runtime(limits);
   Stores stores(runtime);
   stores.SetOutageLimit(outage_limit);
@@ -334,7 +326,8 @@ std::string JoinUris(const std::vector<std::string>& uris) {
 
 absl::Status RunPack(const PackFlags& flags) {
   if (!flags.text.tokenizer.empty()) {
-    return RunPackText(flags.sources, flags.destination, flags.text, flags.skip_bad, flags.force, flags.json);
+    return RunPackText(flags.sources, flags.destination, flags.text, flags.options.skip_bad, flags.options.force,
+                       flags.json);
   }
   ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
@@ -347,27 +340,41 @@ absl::Status RunPack(const PackFlags& flags) {
                      SkippedText(result.passed_over));
 }
 
+constexpr const char* kPackFooter =
+    "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
+    "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
+    "the same bytes, on any number of machines.\n\n"
+    "After an interrupt, a kill or an error the same command continues. Until all shards are written, the "
+    "destination is not a data set yet. More: docs/pack.md\n\n"
+    "Examples:\n"
+    "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
+    "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
+    "  millrace pack s3://bucket/train s3://bucket/cleaned --labels s3://bucket/labels.csv\n"
+    "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
+    "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
+    "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
+    "  millrace pack /data/images s3://bucket/train --resize 256 --jpeg-tiles\n"
+    "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
+    "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines\n"
+    "  millrace pack corpus/*.jsonl.gz s3://bucket/tokens --tokenizer tokenizer.json --eos '<|endoftext|>'";
+
 }  // namespace
 
 void AddPack(Command app) {
   const Command pack = app.AddCommand("pack", "Write a data set as shards: WebDataset tar, TFRecord, RecordIO or MDS");
   auto flags = std::make_shared<PackFlags>();
-  pack.Add("source", &flags->sources,
+  pack.Add("source ... destination", &flags->sources,
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
            "or not) or Parquet files, or a single one of these. A pattern with * ** ? [a-z] {a,b} {000..123} (in "
            "quotes) stands for all that match. Several sources are one data set. The last one is the destination: an "
-           "empty folder or prefix, for "
-           "shard-000000.tar and so on")
-      .Required()
-      .Called("... destination");
+           "empty folder or prefix, for shard-000000.tar and so on")
+      .Required();
   std::vector<std::string> formats;
   for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));
-  pack.Add("--format", &flags->format,
-           "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
-      .ShowDefault()
+  pack.AddShown("--format", &flags->format,
+                "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
       .Words(formats);
-  pack.Add("--shard-size", &flags->shard_size, "Largest size of a shard; only a larger single sample exceeds it")
-      .ShowDefault();
+  pack.AddShown("--shard-size", &flags->shard_size, "Largest size of a shard; only a larger single sample exceeds it");
   pack.AddFlag("--shuffle", &flags->shuffle, "Shuffle the samples by --seed; without it they keep their order");
   pack.Add("--seed", &flags->seed, "Seed of --shuffle: the same seed gives the same shards [0]").Number(0);
   pack.Add("--class-map", &flags->class_map,
@@ -375,22 +382,23 @@ void AddPack(Command app) {
            "a line, numbered from 0 [their places in bytewise order]");
   AddLabelsOptions(pack, &flags->labels, /*with_missing=*/false);
   pack.Add(
-      "--field", &flags->fields,
-      "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
-      "fields, under their names]");
+          "--field", &flags->fields,
+          "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
+          "fields, under their names]")
+      .ManyValues();
   pack.Add("--resize", &flags->resize,
            "Resize images whose shorter side has more than N pixels to N there; JPEGs stay JPEGs, PNGs in RGB stay "
            "PNGs, PNGs in grey or with a palette stay as they are because they may be masks [images keep their size]")
       .Number(1, 65'500);
   pack.Add("--quality", &flags->quality, "Quality of the JPEGs that --resize makes, 1 to 100 [90]").Number(1, 100);
-  pack.AddFlag("--jpeg-tiles", &flags->jpeg_tiles,
+  pack.AddFlag("--jpeg-tiles", &flags->options.images.jpeg_tiles,
                "Add restart markers to JPEGs, without loss, so that feed decodes only those parts of an image that a "
                "crop needs; all programs can still read them");
   pack.Add("--part", &flags->part,
            "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
            "last completes the data set");
   pack.AddFlag(
-      "--skip-bad", &flags->skip_bad,
+      "--skip-bad", &flags->options.skip_bad,
       "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
       "shard. It also leaves out files with the name of an image that do not begin as one. Without it the first such "
       "sample ends the pack");
@@ -400,29 +408,13 @@ void AddPack(Command app) {
       "for their unpacked size, and is cleared at the end [the cache folder]");
   pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   AddPackTextOptions(pack, &flags->text);
-  pack.AddFlag("--force", &flags->force, "Start from the beginning, and replace the shards at the destination");
-  pack.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  pack.AddFlag("--force", &flags->options.force, "Start from the beginning, and replace the shards at the destination");
+  pack.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   pack.AddFlag(
       "--json", &flags->json,
       R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
       R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects", "left_out", "passed_over"})");
-  pack.Footer(
-      "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
-      "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
-      "the same bytes, on any number of machines.\n\n"
-      "After an interrupt, a kill or an error the same command continues. Until all shards are written, the "
-      "destination is not a data set yet. More: docs/pack.md\n\n"
-      "Examples:\n"
-      "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
-      "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
-      "  millrace pack s3://bucket/train s3://bucket/cleaned --labels s3://bucket/labels.csv\n"
-      "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
-      "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
-      "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
-      "  millrace pack /data/images s3://bucket/train --resize 256 --jpeg-tiles\n"
-      "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
-      "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines\n"
-      "  millrace pack corpus/*.jsonl.gz s3://bucket/tokens --tokenizer tokenizer.json --eos '<|endoftext|>'");
+  pack.Footer(kPackFooter);
   pack.Run([flags] {
     if (flags->sources.size() < 2)
       return ExitStatus("pack", absl::Status(UsageError("a source and a destination are required")));

@@ -21,8 +21,7 @@ void WarnOfIncomplete(const std::vector<std::string>& objects) {
   if (objects.empty()) return;
   const bool one = objects.size() == 1;
   PrintError(
-      "millrace pack: warning: {} of the source {} damaged when {} indexed; {} samples from there on were left "
-      "out:\n",
+      "millrace pack: warning: {} of the source {} damaged when {} indexed; {} samples from there on were left out:\n",
       Counted(objects.size(), "shard"), one ? "was" : "were", one ? "it was" : "they were", one ? "its" : "their");
   for (size_t i = 0; i < std::min(kMaxShown, objects.size()); ++i) PrintError("  {}\n", Printable(objects[i]));
   if (objects.size() > kMaxShown) PrintError("  and others; --json lists all\n");
@@ -56,15 +55,9 @@ std::string PackReportJson(const PackResult& result, double seconds) {
   const PackReport& report = result.report;
   JsonArray skipped;
   for (const SkippedSample& sample : report.skipped) skipped.Add(JsonObject{{"key", sample.key}, {"why", sample.why}});
-  JsonObject line{{"samples", report.samples},
-                  {"shards", report.shards},
-                  {"bytes", report.shard_bytes},
-                  {"index_bytes", report.index_bytes},
-                  {"complete", report.complete},
-                  {"missing_shards", report.missing},
-                  {"kept_shards", report.shards_kept},
-                  {"already_packed", report.already_packed},
-                  {"seconds", seconds}};
+  JsonObject line = JSON_OF(report.samples, report.shards, Named("bytes", report.shard_bytes), report.index_bytes,
+                            report.complete, Named("missing_shards", report.missing),
+                            Named("kept_shards", report.shards_kept), report.already_packed, seconds);
   line.Add("skipped", skipped).Add("incomplete_objects", report.incomplete_objects);
   line.Add("left_out", JsonObject{{"samples", result.left_out.samples}, {"why", result.left_out.sentence}});
   return line.Add("passed_over", SkippedJson(result.passed_over)).Versioned("pack");

@@ -24,35 +24,25 @@ main(sys.argv[1])
 }  // namespace
 
 void AddPackTextOptions(Command pack, PackTextFlags* flags) {
-  constexpr const char* kHeading = "Texts that become tokens (*.jsonl, *.txt, *.parquet; also .gz and .zst)";
+  const Command texts = pack.Under("Texts that become tokens (*.jsonl, *.txt, *.parquet; also .gz and .zst)");
   const Option tokenizer =
-      pack.Add("--tokenizer", &flags->tokenizer,
-               "tokenizer.json of the package tokenizers, as Hugging Face has it: the destination gets token files, "
-               "of which Loader(tokens=...) and feed --tokens make rows")
-          .Called("FILE")
-          .Below(kHeading);
-  const auto add = [&](const char* name, std::optional<std::string>* value, const char* help) {
-    return pack.Add(name, value, help).Needs(tokenizer).Below(kHeading);
-  };
-  add("--text-field", &flags->field, "The member or column with the text; a.b is a member of a member [text]")
-      .Called("NAME");
-  add("--bos", &flags->bos, "A token of the tokenizer that begins each document [none]").Called("TOKEN");
-  add("--eos", &flags->eos, "A token that ends each document, such as '<|endoftext|>' [none]").Called("TOKEN");
-  add("--dtype", &flags->dtype,
-      "How tokens are stored [uint16 if the vocabulary has at most 65,536 of them, else int32]")
+      texts.Add("--tokenizer FILE", &flags->tokenizer,
+                "tokenizer.json of the package tokenizers, as Hugging Face has it: the destination gets token files, "
+                "of which Loader(tokens=...) and feed --tokens make rows");
+  const Command with_tokenizer = texts.Beside(tokenizer);
+  with_tokenizer.Add("--text-field NAME", &flags->field,
+                     "The member or column with the text; a.b is a member of a member [text]");
+  with_tokenizer.Add("--bos TOKEN", &flags->bos, "A token of the tokenizer that begins each document [none]");
+  with_tokenizer.Add("--eos TOKEN", &flags->eos, "A token that ends each document, such as '<|endoftext|>' [none]");
+  with_tokenizer
+      .Add("--dtype", &flags->dtype,
+           "How tokens are stored [uint16 if the vocabulary has at most 65,536 of them, else int32]")
       .Words({"uint8", "uint16", "int16", "int32", "int64"});
 }
 
 absl::Status RunPackText(const std::vector<std::string>& sources, const std::string& destination,
                          const PackTextFlags& flags, bool skip_bad, bool force, bool json) {
-  JsonArray list;
-  for (const std::string& source : sources) list.Add(source);
-  JsonObject options{{"source", list},
-                     {"destination", destination},
-                     {"tokenizer", flags.tokenizer},
-                     {"skip_bad", skip_bad},
-                     {"force", force},
-                     {"json", json}};
+  JsonObject options = JSON_OF(Named("source", sources), destination, flags.tokenizer, skip_bad, force, json);
   const auto add = [&options](const char* name, const std::optional<std::string>& value) {
     if (value) options.Add(name, *value);
   };

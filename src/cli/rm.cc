@@ -10,11 +10,11 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
+#include "cli/bulk_report.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
-#include "cli/passed_over.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/glob.h"
@@ -194,13 +194,9 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
 absl::Status PrintRemoval(const RmFlags& flags, const BulkReport& report, uint64_t failed, double seconds) {
   FailEach("rm", report.failures, report.failed);
   if (flags.json) {
-    return WriteStdout(JsonObject{
-        {"objects", report.objects},
-        {"bytes", report.bytes},
-        {"failed", failed + report.failed},
-        {"seconds", seconds},
-        {"dry_run",
-         flags.dry_run}}.Versioned("rm"));
+    return WriteStdout(
+        JSON_OF(report.objects, report.bytes, Named("failed", failed + report.failed), seconds, flags.dry_run)
+            .Versioned("rm"));
   }
   if (report.objects == 0 && failed + report.failed > 0) return absl::OkStatus();  // what failed was said
   return WriteStdout(fmt::format("{} {}{}\n", flags.dry_run ? "would remove" : "removed",

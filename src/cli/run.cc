@@ -20,7 +20,6 @@
 #include "cli/console.h"
 #include "cli/metrics_option.h"
 #include "cli/run_flags.h"
-#include "cli/run_words.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
 #include "diagnose/advise_answer.h"
@@ -272,100 +271,76 @@ Examples:
 void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--retries", &flags->retries, "How often it is started again: N retries are N + 1 attempts (default: 0)")
       .Number(0, 1'000'000);
-  run.Add("--delay", &flags->delay, "Time before the first restart; doubles with each failure in a row, to a minute")
-      .ShowDefault();
-  run.Add("--fast-failures", &flags->run.supervisor.restart.fast_failures,
-          "This many failures in a row, each within 10 seconds, end the job; 0: no limit")
-      .ShowDefault()
+  run.AddShown("--delay", &flags->delay,
+               "Time before the first restart; doubles with each failure in a row, to a minute");
+  run.AddShown("--fast-failures", &flags->run.supervisor.restart.fast_failures,
+               "This many failures in a row, each within 10 seconds, end the job; 0: no limit")
       .Number(0, 1'000'000);
-  run.Add("--on-exit", &flags->on_exit,
+  run.Add("--on-exit CONDITION[,CONDITION]:ACTION", &flags->on_exit,
           "End the job (exit) or start it again (retry) after some exits: code=2:exit, code=64..78:exit, "
-          "reason=Hang*:retry. Repeatable; the first that matches counts")
-      .OneValueEach()
-      .Called("CONDITION[,CONDITION]:ACTION");
-  run.Add("--rules", &flags->rules,
+          "reason=Hang*:retry. Repeatable; the first that matches counts");
+  run.Add("--rules FILE", &flags->rules,
           "The same, as the retryStrategy of an AWS Batch job definition in JSON; its attempts "
-          "count unless there is --retries")
-      .Called("FILE");
-  run.Add("--hang-after", &flags->hang_after,
-          "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for this time (10m, 90s)")
-      .Called("TIME");
-  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after this time, all attempts together")
-      .Called("TIME");
-  run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
+          "count unless there is --retries");
+  run.Add("--hang-after TIME", &flags->hang_after,
+          "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for this time (10m, 90s)");
+  run.Add("--max-runtime TIME", &flags->max_runtime, "End it with SIGTERM after this time, all attempts together");
+  run.AddShown("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C");
 }
 
 void AddNoticeOptions(const Command& run, RunFlags* flags) {
-  run.Add("--on-notice", &flags->on_notice,
+  run.Add("--on-notice SIGNAL", &flags->on_notice,
           "The signal that it gets when this machine will go away, and on the advice to leave it; none: no signal "
-          "(default: SIGTERM, and nothing on advice)")
-      .Called("SIGNAL");
-  run.Add("--requeue-exit", &flags->requeue_exit, "The exit status that asks for another machine")
-      .ShowDefault()
-      .Number(1, 255);
+          "(default: SIGTERM, and nothing on advice)");
+  run.AddShown("--requeue-exit", &flags->requeue_exit, "The exit status that asks for another machine").Number(1, 255);
 }
 
 void AddRecordOptions(const Command& run, RunFlags* flags) {
-  run.Add("--journal", &flags->run.journal, "Append the events of the run to FILE, as lines of JSON").Called("FILE");
-  run.Add("--log-dir", &flags->run.supervisor.log_folder,
-          "Keep the output of each attempt in a file of this folder, too")
-      .Called("DIR");
-  run.Add("--log-size", &flags->log_size, "How much of the newest output of each attempt is kept").ShowDefault();
+  run.Add("--journal FILE", &flags->run.journal, "Append the events of the run to FILE, as lines of JSON");
+  run.Add("--log-dir DIR", &flags->run.supervisor.log_folder,
+          "Keep the output of each attempt in a file of this folder, too");
+  run.AddShown("--log-size", &flags->log_size, "How much of the newest output of each attempt is kept");
   run.Add(
-         "--failure-file", &flags->run.supervisor.failure_file,
-         "Where the command says why it failed; else `millrace run` does (default with --channel: ROOT/output/failure)")
-      .Called("FILE");
-  run.Add("--on-success", &flags->run.supervisor.on_success, "A shell command that runs once after success")
-      .Called("COMMAND");
-  run.Add("--on-end", &flags->run.supervisor.on_end,
-          "A shell command that runs once after any end, with MILLRACE_OUTCOME and MILLRACE_STATUS in its environment")
-      .Called("COMMAND");
+      "--failure-file FILE", &flags->run.supervisor.failure_file,
+      "Where the command says why it failed; else `millrace run` does (default with --channel: ROOT/output/failure)");
+  run.Add("--on-success COMMAND", &flags->run.supervisor.on_success, "A shell command that runs once after success");
+  run.Add("--on-end COMMAND", &flags->run.supervisor.on_end,
+          "A shell command that runs once after any end, with MILLRACE_OUTCOME and MILLRACE_STATUS in its environment");
   AddMetricsPort(run, &flags->metrics_port);
-  run.Add("--metrics-file", &flags->metrics_file,
+  run.Add("--metrics-file FILE", &flags->metrics_file,
           "Write these metrics to FILE, too, at each event and at the end of the job, for the textfile collector of "
-          "Prometheus's node exporter: FILE ends in .prom")
-      .Called("FILE");
-  run.Add("--price", &flags->price,
+          "Prometheus's node exporter: FILE ends in .prom");
+  run.Add("--price DOLLARS", &flags->price,
           "Dollars an hour of this machine: the end of the job says the cost, and that of 1,000 steps if the program "
-          "tells them (millrace.heartbeat(step))")
-      .Called("DOLLARS");
-  run.Add("--machine", &flags->machine,
-          "The same by its name in the price list of `millrace advise`, such as g5.xlarge")
-      .Called("NAME");
-  run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
+          "tells them (millrace.heartbeat(step))");
+  run.Add("--machine NAME", &flags->machine,
+          "The same by its name in the price list of `millrace advise`, such as g5.xlarge");
+  run.AddShown("--hook-limit", &flags->hook_limit, "Time that each of the two may take");
 }
 
 void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.Add(
-         "--group", &flags->groups,
-         "A group of hosts and its shell command, in place of the command behind '--'; repeatable. The last one is the "
-         "job, such as the trainers; the others serve it")
-      .OneValueEach()
-      .Called("NAME=COMMAND");
-  run.Add("--role", &flags->role.role, "The group of this host, unless SageMaker or Slurm says it").Called("NAME");
-  run.Add("--coordinator", &flags->role.coordinator,
-          "Where the first host of the last group is reached; needed with --role")
-      .Called("HOST:PORT");
+      "--group NAME=COMMAND", &flags->groups,
+      "A group of hosts and its shell command, in place of the command behind '--'; repeatable. The last one is the "
+      "job, such as the trainers; the others serve it");
+  run.Add("--role NAME", &flags->role.role, "The group of this host, unless SageMaker or Slurm says it");
+  run.Add("--coordinator HOST:PORT", &flags->role.coordinator,
+          "Where the first host of the last group is reached; needed with --role");
   run.Add("--main-hosts", &flags->role.main_hosts, "With --role: how many hosts the last group has [1]")
       .Number(1, 1'000'000);
   run.Add("--host-index", &flags->role.host_index,
           "With --role: which host of its group this is, from 0 on [JOB_COMPLETION_INDEX, else 0]")
       .Number(0, 1'000'000);
-  run.Add("--group-port", &flags->port, "Where the first host of the last group listens for the others")
-      .ShowDefault()
+  run.AddShown("--group-port", &flags->port, "Where the first host of the last group listens for the others")
       .Number(1, 65'535);
-  run.Add("--group-token-file", &flags->token_file, "A file with a secret that all hosts have").Called("FILE");
-  run.Add("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere")
-      .ShowDefault();
-  run.Add("--group-lost", &flags->lost, "A host that is silent for this time is lost, and so is the coordinator")
-      .ShowDefault()
-      .Called("TIME");
-  run.Add("--group-size", &flags->sizes,
-          "With --print slurm-script or jobset: how many hosts a group has; repeatable [1]")
-      .OneValueEach()
-      .Called("NAME=HOSTS");
-  run.Add("--job-name", &flags->name, "With --print slurm-script or jobset: the name of the job").ShowDefault();
-  run.Add("--image", &flags->image, "With --print jobset: the container image").Called("IMAGE");
+  run.Add("--group-token-file FILE", &flags->token_file, "A file with a secret that all hosts have");
+  run.AddShown("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere");
+  run.AddShown("--group-lost TIME", &flags->lost,
+               "A host that is silent for this time is lost, and so is the coordinator");
+  run.Add("--group-size NAME=HOSTS", &flags->sizes,
+          "With --print slurm-script or jobset: how many hosts a group has; repeatable [1]");
+  run.AddShown("--job-name", &flags->name, "With --print slurm-script or jobset: the name of the job");
+  run.Add("--image IMAGE", &flags->image, "With --print jobset: the container image");
 }
 
 void AddPrintOptions(const Command& run, RunFlags* flags) {
@@ -374,13 +349,10 @@ void AddPrintOptions(const Command& run, RunFlags* flags) {
           "Kubernetes")
       .Words({"user-data", "spot-fleet", "iam-policy", "slurm-script", "jobset"});
   run.AddFlag("--print-secrets", &flags->print_secrets, "With --print: also print values that look like secrets");
-  run.Add("--ec2", &flags->ec2,
-          "Settings of the spot fleet, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
-          "profile, "
-          "fleet-role=ARN. Optional: disk=GiB, security-group=, key-name=")
-      .OneValueEach()
-      .Called("KEY=VALUE")
-      .Below("For EC2 spot instances");
+  run.Under("For EC2 spot instances")
+      .Add("--ec2 KEY=VALUE", &flags->ec2,
+           "Settings of the spot fleet, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
+           "profile, fleet-role=ARN. Optional: disk=GiB, security-group=, key-name=");
 }
 
 }  // namespace
@@ -389,71 +361,51 @@ void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
   run.Add("command", &flags->run.supervisor.command, "The program and its arguments, behind '--'");
-  run.Add("--checkpoint", &flags->run.supervisor.checkpoint,
-          "URI of its checkpoints, which the command finds in MILLRACE_CHECKPOINT")
-      .Called("URI");
+  run.Add("--checkpoint URI", &flags->run.supervisor.checkpoint,
+          "URI of its checkpoints, which the command finds in MILLRACE_CHECKPOINT");
   AddRestartOptions(run, flags.get());
   AddNoticeOptions(run, flags.get());
   AddRecordOptions(run, flags.get());
   AddGroupOptions(run, &flags->group);
-  run.Add("--code", &flags->run.code.source,
+  run.Add("--code URL[@REF]", &flags->run.code.source,
           "A git repository, cloned before the first attempt; the command runs in it. With --checkpoint, later runs "
-          "take the same commit")
-      .Called("URL[@REF]");
-  run.Add("--code-dir", &flags->run.code.folder, "The folder of the clone").ShowDefault().Called("DIR");
-  run.Add("--channel", &flags->run.job.channels,
-          "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. Settings of "
-          "SageMaker's channels may follow the URI: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so "
-          "on")
-      .OneValueEach()
-      .Called("NAME=URI[,KEY=VALUE]");
-  run.Add("--hyperparameter", &flags->run.job.hyperparameters,
-          "Given to a Python script as --NAME VALUE, and in the variables SM_HPS and SM_HP_NAME; repeatable")
-      .OneValueEach()
-      .Called("NAME=VALUE");
-  run.Add("--hyperparameter-file", &flags->run.job.hyperparameter_files,
+          "take the same commit");
+  run.AddShown("--code-dir DIR", &flags->run.code.folder, "The folder of the clone");
+  run.Add("--channel NAME=URI[,KEY=VALUE]", &flags->run.job.channels,
+          "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. Settings of SageMaker's "
+          "channels may follow the URI: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on");
+  run.Add("--hyperparameter NAME=VALUE", &flags->run.job.hyperparameters,
+          "Given to a Python script as --NAME VALUE, and in the variables SM_HPS and SM_HP_NAME; repeatable");
+  run.Add("--hyperparameter-file NAME=FILE", &flags->run.job.hyperparameter_files,
           "A hyperparameter whose value is the text of FILE, without a newline at its end, for secrets that are files. "
-          "Messages and the journal do not show it; repeatable")
-      .OneValueEach()
-      .Called("NAME=FILE");
-  run.Add("--hyperparameters", &flags->run.job.hyperparameters_file,
-          "A JSON object of hyperparameters, {\"lr\": 0.1}; those of the options above come before it")
-      .Called("FILE");
+          "Messages and the journal do not show it; repeatable");
+  run.Add("--hyperparameters FILE", &flags->run.job.hyperparameters_file,
+          "A JSON object of hyperparameters, {\"lr\": 0.1}; those of the options above come before it");
   run.AddFlag("--no-hyperparameter-args", &flags->run.job.no_arguments,
               "Give hyperparameters in variables only, and not also as arguments of a Python script (--lr 0.1)");
   run.Add(
-         "--job", &flags->run.job.request,
-         "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
-         "before it")
-      .Called("FILE");
-  run.Add("--file-system", &flags->run.job.file_systems,
-          "Where this machine has an EFS or FSx file system that the request of --job names; repeatable")
-      .OneValueEach()
-      .Called("ID=DIR");
-  run.Add("--output", &flags->run.job.output,
-          "At the end, save ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there")
-      .Called("URI");
-  run.Add("--sync-checkpoints", &flags->run.job.checkpoints,
+      "--job FILE", &flags->run.job.request,
+      "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
+      "before it");
+  run.Add("--file-system ID=DIR", &flags->run.job.file_systems,
+          "Where this machine has an EFS or FSx file system that the request of --job names; repeatable");
+  run.Add("--output URI", &flags->run.job.output,
+          "At the end, save ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there");
+  run.Add("--sync-checkpoints URI", &flags->run.job.checkpoints,
           "Keep ROOT/checkpoints there, too: copied to this machine before the first attempt, and to the URI while it "
-          "runs and at the end")
-      .Called("URI");
-  run.Add("--lineage", &flags->run.job.lineage,
+          "runs and at the end");
+  run.Add("--lineage FILE", &flags->run.job.lineage,
           "Add to FILE, as lines of JSON, which objects the channels hold, their order, the epochs that were read, the "
-          "commit of --code, and the objects that --output has saved")
-      .Called("FILE");
-  run.Add("--root", &flags->run.job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
+          "commit of --code, and the objects that --output has saved");
+  run.AddShown("--root DIR", &flags->run.job.root, "The folder that programs know as /opt/ml");
   run.Add("--hosts", &flags->run.job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
-  run.Add("--instance-group", &flags->run.job.groups,
-          "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5")
-      .OneValueEach()
-      .Called("GROUP=HOST[+HOST]");
-  run.Add("--current-host", &flags->run.job.current_host, "Which of them this is").Called("NAME");
-  run.Add("--volume", &flags->volumes,
+  run.Add("--instance-group GROUP=HOST[+HOST]", &flags->run.job.groups,
+          "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5");
+  run.Add("--current-host NAME", &flags->run.job.current_host, "Which of them this is");
+  run.Add("--volume NAME=PATH[,create=SIZE]", &flags->volumes,
           "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
           "does it. It is detached if the job has to continue elsewhere. ,type=, ,wait= and ,dev= are the options of "
-          "that command. Repeatable")
-      .OneValueEach()
-      .Called("NAME=PATH[,create=SIZE]");
+          "that command. Repeatable");
   AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
   run.Run([flags, run] {

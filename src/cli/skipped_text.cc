@@ -31,8 +31,7 @@ std::string SkippedText(const SkippedObjects& skipped) {
 
 JsonObject SkippedJson(const SkippedObjects& skipped) {
   JsonArray named;
-  for (const SkippedObject& object : skipped.named())
-    named.Add(JsonObject{{"object", object.key}, {"why", object.why}});
+  for (const SkippedObject& object : skipped.named()) named.Add(JSON_OF(Named("object", object.key), object.why));
   return {{"objects", skipped.count()}, {"named", named}};
 }
 

@@ -11,13 +11,11 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
-#include "cli/carry_indexes.h"
+#include "cli/bulk_report.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/copied_text.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
-#include "cli/passed_over.h"
 #include "cli/usage.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index_carrier.h"
@@ -108,19 +106,11 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
   FailEach("sync", done.copied.failures, done.copied.failed);
   FailEach("sync", done.removed.failures, done.removed.failed);
   if (flags.json) {
-    return WriteStdout(JsonObject{
-        {"copied", done.copied.objects},
-        {"bytes", done.copied.bytes},
-        {"unverified", done.copied.unverified},
-        {"read_twice", done.copied.read_twice},
-        {"removed", done.removed.objects},
-        {"failed", done.copied.failed + done.removed.failed},
-        {"skipped", done.skipped},
-        {"indexes", done.indexes},
-        {"seconds", seconds},
-        {"unchanged", done.unchanged},
-        {"dry_run",
-         flags.dry_run}}.Versioned("sync"));
+    return WriteStdout(JSON_OF(Named("copied", done.copied.objects), done.copied.bytes, done.copied.unverified,
+                               done.copied.read_twice, Named("removed", done.removed.objects),
+                               Named("failed", done.copied.failed + done.removed.failed), done.skipped, done.indexes,
+                               seconds, done.unchanged, flags.dry_run)
+                           .Versioned("sync"));
   }
   return WriteStdout(fmt::format("{}{}, {}, removed {}, unchanged {}, in {:.1f} s\n",
                                  flags.dry_run ? "would have " : "", CopiedText(done.copied, done.indexes),
@@ -220,7 +210,7 @@ void AddSync(Command app) {
   sync.AddFlag("--delete", &flags->remove, "Remove objects from the target that the source does not have");
   sync.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be done, and do nothing");
   const auto filters = AddNameFilters(sync);
-  sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  sync.AddShown("--outage-limit SECONDS", &flags->outage_limit, kOutageLimitHelp);
   sync.AddFlag(
       "--json", &flags->json,
       R"(One JSON object at the end: {"copied", "bytes", "unverified", "read_twice", "removed", "unchanged", )"

@@ -54,10 +54,8 @@ absl::Status Synth(const SynthFlags& flags) {
   RETURN_IF_ERROR(made.status());
   const double seconds = SecondsSince(start);
   if (flags.json) {
-    const JsonObject report{{"objects", flags.count},
-                            {"bytes", made->bytes},
-                            {"classes", std::min(flags.classes, flags.count)},
-                            {"seconds", seconds}};
+    const JsonObject report = JSON_OF(Named("objects", flags.count), made->bytes,
+                                      Named("classes", std::min(flags.classes, flags.count)), seconds);
     return WriteStdout(report.Versioned("synth"));
   }
   return WriteStdout(
@@ -70,13 +68,10 @@ void AddSynth(Command app) {
   const Command synth = app.AddCommand("synth", "Write synthetic photographs for tests and benchmarks");
   auto flags = std::make_shared<SynthFlags>();
   synth.Add("dst", &flags->uri, "A bucket with a prefix, or a folder; existing images are overwritten").Required();
-  const auto add = [synth](const char* name, uint64_t* value, const char* what) {
-    return synth.Add(name, value, what).ShowDefault();
-  };
   synth.Add("--count", &flags->count, "Number of images").Required().Number(1, kMaxCount);
-  add("--kb", &flags->kb, "Size of each in KB (1000 bytes), kept within 10 %").Number(1, 150);
-  add("--seed", &flags->seed, "The same seed gives the same bytes").Number(0);
-  add("--classes", &flags->classes, "Number of class folders").Number(1, kMaxClasses);
+  synth.AddShown("--kb", &flags->kb, "Size of each in KB (1000 bytes), kept within 10 %").Number(1, 150);
+  synth.AddShown("--seed", &flags->seed, "The same seed gives the same bytes").Number(0);
+  synth.AddShown("--classes", &flags->classes, "Number of class folders").Number(1, kMaxClasses);
   synth.AddFlag("--json", &flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
   synth.Footer(
       "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer if --kb asks for less than "

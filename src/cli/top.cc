@@ -97,14 +97,13 @@ void AddTop(Command app) {
   const Command top = app.AddCommand("top", "Show live what processes of Millrace do and what they wait for");
   auto flags = std::make_shared<TopFlags>();
   top.Add("address", &flags->addresses, "Where their metrics are: PORT of this machine, or HOST:PORT").Required();
-  top.Add("--interval", &flags->interval, "Time between two looks").ShowDefault().Called("TIME");
+  top.AddShown("--interval TIME", &flags->interval, "Time between two looks");
   top.AddFlag("--once", &flags->once, "Look twice, print the rates between, and end; the default without a terminal");
   top.AddFlag("--json", &flags->json, "One JSON object a line for each process, at each look");
   top.Footer(
-      "The processes serve metrics if they are started with --metrics-port, or call "
-      "millrace.configure(metrics_port=). `waits` is the share of the time in which the program waited for a batch; "
-      "behind it stands "
-      "what the earliest sample of that batch was waiting for. Prometheus reads the same pages: docs/metrics.md\n\n"
+      "The processes serve metrics if they are started with --metrics-port, or call millrace.configure(metrics_port=). "
+      "`waits` is the share of the time in which the program waited for a batch; behind it stands what the earliest "
+      "sample of that batch was waiting for. Prometheus reads the same pages: docs/metrics.md\n\n"
       "Examples:\n"
       "  millrace feed s3://bucket/train --metrics-port 9400 & millrace top 9400\n"
       "  millrace top 9400 9401 10.0.0.7:9400\n"

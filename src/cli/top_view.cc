@@ -180,16 +180,11 @@ std::string TopProcess::JsonText() const {
     for (const auto& [cause, share] : loader.stall_shares) stalls.Add(cause, share);
     JsonObject workers;
     for (const auto& [worker, rows] : loader.worker_rows_per_second) workers.Add(worker, rows);
-    loaders.Add(JsonObject{{"data", loader.data},
-                           {"open", loader.open},
-                           {"samples_per_second", loader.samples_per_second},
-                           {"tokens_per_second", loader.tokens_per_second},
-                           {"waited_share", loader.waited_share},
-                           {"stall_shares", stalls},
-                           {"quarantined", loader.quarantined},
-                           {"cache_hit_bytes_per_second", loader.hit_bytes_per_second},
-                           {"cache_miss_bytes_per_second", loader.miss_bytes_per_second},
-                           {"worker_rows_per_second", workers}});
+    loaders.Add(JSON_OF(loader.data, loader.open, loader.samples_per_second, loader.tokens_per_second,
+                        loader.waited_share, Named("stall_shares", stalls), loader.quarantined,
+                        Named("cache_hit_bytes_per_second", loader.hit_bytes_per_second),
+                        Named("cache_miss_bytes_per_second", loader.miss_bytes_per_second),
+                        Named("worker_rows_per_second", workers)));
   }
   json.Add("seconds", seconds_)
       .Add("cpus", Rate("process_cpu_seconds_total"))

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -170,8 +169,7 @@ absl::StatusOr<bool> AbortUploads(const UploadsFlags& flags) {
   FailEach("uploads", aborted.failures, aborted.failed);
   if (flags.json) {
     RETURN_IF_ERROR(WriteStdout(
-        JsonObject{{"aborted", aborted.uploads}, {"failed", aborted.failed}, {"dry_run", flags.dry_run}}.Versioned(
-            "uploads.abort")));
+        JSON_OF(Named("aborted", aborted.uploads), aborted.failed, flags.dry_run).Versioned("uploads.abort")));
   } else {
     RETURN_IF_ERROR(WriteStdout(
         fmt::format("{} {}\n", flags.dry_run ? "would abort" : "aborted", Counted(aborted.uploads, "upload"))));
@@ -183,8 +181,7 @@ void AddUploadsLs(Command uploads) {
   const Command ls = uploads.AddCommand("ls", "List unfinished uploads");
   auto flags = std::make_shared<UploadsFlags>();
   ls.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
-  ls.Add("--older-than", &flags->older_than, "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d")
-      .Called("AGE");
+  ls.Add("--older-than AGE", &flags->older_than, "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d");
   ls.AddFlag("--json", &flags->json, R"(One JSON object a line: {"key", "upload_id", "begun"})");
   ls.Footer(
       "Prints when each upload was begun, its id and its key.\n\n"
@@ -198,11 +195,9 @@ void AddUploadsAbort(Command uploads) {
   const Command abort = uploads.AddCommand("abort", "Abort unfinished uploads, and remove their parts");
   auto flags = std::make_shared<UploadsFlags>();
   abort.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
-  abort
-      .Add("--older-than", &flags->older_than,
-           "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d; 0s: all")
-      .Called("AGE");
-  abort.Add("--id", &flags->id, "The upload with this id").Called("ID");
+  abort.Add("--older-than AGE", &flags->older_than,
+            "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d; 0s: all");
+  abort.Add("--id ID", &flags->id, "The upload with this id");
   abort.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be aborted, and abort nothing");
   abort.AddFlag("--json", &flags->json,
                 R"(One JSON object at the end: {"aborted", "failed", "dry_run"}; with --dry-run {"key", "upload_id", )"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <filesystem>
 #include <optional>
 #include <system_error>
 
@@ -25,6 +25,24 @@ absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text
   return bytes.ok() ? bytes : AsUsage(Annotate(bytes.status(), option));
 }
 
+absl::Status TakeSize(std::string_view option, std::string_view text, uint64_t* bytes) {
+  if (text.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(*bytes, TakeSize(option, text));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> TakeSizeOrZero(std::string_view option, std::string_view text) {
+  const absl::StatusOr<uint64_t> bytes = ParseSize(text);
+  return bytes.ok() ? bytes : AsUsage(Annotate(bytes.status(), option));
+}
+
+absl::Status CheckFolderOf(std::string_view option, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (path.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  return absl::NotFoundError(fmt::format("{} {}: there is no folder {}; make it first", option, path, folder.string()));
+}
+
 absl::StatusOr<PartOfWork> TakePart(std::string_view text, uint64_t most) {
   const size_t slash = text.find('/');
   const std::optional<uint64_t> part = ParseNumber<uint64_t>(text.substr(0, slash));
@@ -38,10 +56,8 @@ absl::StatusOr<PartOfWork> TakePart(std::string_view text, uint64_t most) {
 
 absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text) {
   absl::Duration duration;
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error == std::errc() && end == text.data() + text.size()) {
-    duration = absl::Seconds(seconds);
+  if (const std::optional<double> seconds = ParseNumber<double>(text)) {
+    duration = absl::Seconds(*seconds);
   } else if (!absl::ParseDuration(text, &duration)) {
     duration = -absl::InfiniteDuration();
   }

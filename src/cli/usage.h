@@ -15,6 +15,15 @@ namespace millrace::cli {
 /// The size in bytes that `option` was given ("64MiB"), greater than 0; a usage error names the option.
 absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text);
 
+/// The same for an option that may be missing: nothing changes if its text is empty.
+absl::Status TakeSize(std::string_view option, std::string_view text, uint64_t* bytes);
+
+/// The same, but 0 is a size, too.
+absl::StatusOr<uint64_t> TakeSizeOrZero(std::string_view option, std::string_view text);
+
+/// NotFound if the folder of a file that a long run will write is missing: that is more likely a slip than a wish.
+absl::Status CheckFolderOf(std::string_view option, const std::string& path);
+
 /// The value of `--part`: "2/8" is the second of eight, which is 1 of 8 here. A usage error if there are more than
 /// `most`.
 struct PartOfWork {

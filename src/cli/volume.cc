@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -37,9 +36,7 @@ absl::Status Move(const VolumeCommandFlags& flags) {
   ASSIGN_OR_RETURN(const VolumeOptions options, TakeVolume(flags.volume));
   ASSIGN_OR_RETURN(const VolumeHere here, BringVolume(options, SayVolume));
   if (!flags.json) return absl::OkStatus();
-  return WriteStdout(
-      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", options.path}}
-          .Versioned("volume.move"));
+  return WriteStdout(JSON_OF(here.volume, here.zone, here.device, options.path).Versioned("volume.move"));
 }
 
 absl::Status DetachHere(const VolumeCommandFlags& flags) {
@@ -73,14 +70,9 @@ absl::Status PrintVolume(const Ec2Volume& volume, bool json) {
   const std::string instance = volume.attachments.empty() ? "" : volume.attachments.front().instance;
   const bool serves = VolumeGeneration(volume).has_value();
   if (json) {
-    return WriteStdout(JsonObject{
-        {"name", name},
-        {"volume", volume.id},
-        {"zone", volume.zone},
-        {"state", volume.state},
-        {"gib", volume.size_gib},
-        {"instance", instance},
-        {"serves", serves}}.Versioned("volume.ls"));
+    return WriteStdout(JSON_OF(name, Named("volume", volume.id), volume.zone, volume.state,
+                               Named("gib", volume.size_gib), instance, serves)
+                           .Versioned("volume.ls"));
   }
   return WriteStdout(
       Printable(fmt::format("{}  {}  {}  {} GiB  {}{}{}", name, volume.id, volume.zone, volume.size_gib, volume.state,
@@ -91,9 +83,8 @@ absl::Status PrintVolume(const Ec2Volume& volume, bool json) {
 absl::Status PrintSnapshot(const Ec2Snapshot& snapshot, bool json) {
   const std::string name = TagText(snapshot.tags, kVolumeNameTag);
   if (json) {
-    return WriteStdout(
-        JsonObject{{"name", name}, {"snapshot", snapshot.id}, {"of", snapshot.volume}, {"state", snapshot.state}}
-            .Versioned("volume.ls"));
+    return WriteStdout(JSON_OF(name, Named("snapshot", snapshot.id), Named("of", snapshot.volume), snapshot.state)
+                           .Versioned("volume.ls"));
   }
   return WriteStdout(Printable(fmt::format("{}  {} of {}  {} {}", name, snapshot.id, snapshot.volume, snapshot.state,
                                            snapshot.progress)) +
@@ -131,9 +122,7 @@ void AddAction(const Command& command, const std::shared_ptr<VolumeCommandFlags>
 }
 
 void AddDev(const Command& command, VolumeOptions* options) {
-  command.Add("--dev", &options->dev, "The folder of devices; a container may have the host's in another one")
-      .ShowDefault()
-      .Called("DIR");
+  command.AddShown("--dev DIR", &options->dev, "The folder of devices; a container may have the host's in another one");
 }
 
 }  // namespace
@@ -185,10 +174,9 @@ void AddVolume(Command app) {
   const Command move = volume.AddCommand("move", "Bring the volume to this instance, and mount it");
   move.Add("name", &flags->volume.options.name, "The value of its tag millrace:volume").Required();
   move.Add("path", &flags->volume.options.path, "Where it is mounted").Required();
-  move.Add("--create", &flags->volume.create, "If there is none, make one of this size (500GiB), with ext4 on it")
-      .Called("SIZE");
-  move.Add("--type", &flags->volume.options.type, "The type of one that is made").ShowDefault();
-  move.Add("--wait", &flags->volume.wait, "How long to wait for another instance that has it").ShowDefault();
+  move.Add("--create SIZE", &flags->volume.create, "If there is none, make one of this size (500GiB), with ext4 on it");
+  move.AddShown("--type", &flags->volume.options.type, "The type of one that is made");
+  move.AddShown("--wait", &flags->volume.wait, "How long to wait for another instance that has it");
   AddDev(move, &flags->volume.options);
   move.AddFlag("--json", &flags->json, "Print the mounted volume, as JSON");
   AddAction(move, flags, Move);
@@ -199,7 +187,7 @@ void AddVolume(Command app) {
   AddAction(detach, flags, DetachHere);
 
   const Command list = volume.AddCommand("ls", "List volumes, copies and snapshots");
-  list.Add("name", &flags->pattern, "The value of the tag millrace:volume, * for any characters").ShowDefault();
+  list.AddShown("name", &flags->pattern, "The value of the tag millrace:volume, * for any characters");
   list.AddFlag("--json", &flags->json, "One JSON object a line");
   AddAction(list, flags, List);
 

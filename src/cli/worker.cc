@@ -1,19 +1,17 @@
 #include "service/worker.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/size.h"
 #include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
+#include "cli/usage.h"
 #include "service/worker_calls.h"
 #include "service/worker_tls.h"
 #include "service/worker_token.h"
@@ -43,10 +41,9 @@ struct WorkerFlags {
   std::string listen = "127.0.0.1:7070";
   std::string token_file;
   std::string tls;
-  std::vector<std::string> allow;
+  WorkerOptions options;
   std::string keep_decoded;
-  int threads = 0;
-  int io_threads = 2;
+  RuntimeOptions runtime{.io_threads = 2};
   std::string memory;
   CacheOption cache;
   std::string metrics_port;
@@ -56,31 +53,24 @@ absl::Status Serve(const WorkerFlags& flags) {
   // Port 0, for any free one, is no address of a worker; it is one to listen on.
   const absl::StatusOr<HttpEndpoint> address = ParseWorkerAddress(flags.listen);
   if (!address.ok()) return AsUsage(Annotate(address.status(), "--listen"));
-  WorkerOptions options{.host = address->host, .port = address->port, .allow = flags.allow};
-  for (const std::string& uri : flags.allow) RETURN_IF_ERROR(CheckUri(uri));
+  WorkerOptions options = flags.options;
+  options.host = address->host;
+  options.port = address->port;
+  for (const std::string& uri : options.allow) RETURN_IF_ERROR(CheckUri(uri));
   if (!flags.keep_decoded.empty()) {
-    const absl::StatusOr<uint64_t> size = ParseSize(flags.keep_decoded);
-    if (!size.ok()) return AsUsage(Annotate(size.status(), "--keep-decoded"));
-    options.kept_bytes = *size;
+    ASSIGN_OR_RETURN(options.kept_bytes, TakeSizeOrZero("--keep-decoded", flags.keep_decoded));
   }
   ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));
   if (!flags.tls.empty()) {
     ASSIGN_OR_RETURN(options.tls, ReadWorkerTls(flags.tls));
   }
-  RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
+  RuntimeOptions runtime_options = flags.runtime;
   if (!flags.memory.empty()) {
-    const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
-    if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
-    runtime_options.memory_bytes = *memory;
+    ASSIGN_OR_RETURN(runtime_options.memory_bytes, TakeSizeOrZero("--memory", flags.memory));
   }
   ASSIGN_OR_RETURN(const std::optional<RangeCacheOptions> cache, flags.cache.Take());
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
-  // Blocked before there are threads, so that only the wait below takes them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
   Runtime runtime(runtime_options);
   StoreCounts requests;
   Stores stores(runtime, requests.Watch());
@@ -97,8 +87,7 @@ absl::Status Serve(const WorkerFlags& flags) {
                    }));
   const std::string listening = HostAndPort(address->host, (*worker)->port());
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", listening)));
-  int received = 0;
-  sigwait(&signals, &received);
+  signals.Wait();
   return absl::OkStatus();
 }
 
@@ -107,29 +96,24 @@ absl::Status Serve(const WorkerFlags& flags) {
 void AddWorker(Command app) {
   const Command command = app.AddCommand("worker", "Decode for trainers: `millrace feed --workers`, Loader(workers=)");
   auto flags = std::make_shared<WorkerFlags>();
-  command.Add("--listen", &flags->listen, "HOST:PORT to listen on; port 0: any free one").ShowDefault();
+  command.AddShown("--listen", &flags->listen, "HOST:PORT to listen on; port 0: any free one");
   command.Add(
       "--token-file", &flags->token_file,
       "A file with the secret that trainers must have; it or --tls is needed unless only this machine reaches HOST");
-  command
-      .Add("--tls", &flags->tls,
-           "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority")
-      .Called("DIR");
-  command
-      .Add("--allow", &flags->allow, "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
-      .OneValueEach();
-  command
-      .Add("--keep-decoded", &flags->keep_decoded,
-           "Memory, beside --memory, for decoded batches of loaders that neither shuffle nor augment, so that they are "
-           "decoded once and not in each epoch [none]")
-      .Called("SIZE");
-  command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
-  command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
+  command.Add("--tls DIR", &flags->tls,
+              "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority");
+  command.Add("--allow", &flags->options.allow,
+              "Read only below this URI; may be repeated [everywhere, if HOST is this machine]");
+  command.Add(
+      "--keep-decoded SIZE", &flags->keep_decoded,
+      "Memory, beside --memory, for decoded batches of loaders that neither shuffle nor augment, so that they are "
+      "decoded once and not in each epoch [none]");
+  command.Add("--threads", &flags->runtime.cpu_threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
+  command.AddShown("--io-threads", &flags->runtime.io_threads, "Network threads").Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
   flags->cache.AddTo(
       command,
-      "Keep bytes that are read in this folder, or in memory (part of --memory), for later epochs and other "
-      "trainers");
+      "Keep bytes that are read in this folder, or in memory (part of --memory), for later epochs and other trainers");
   AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] { return ExitStatus("worker", Serve(*flags)); });

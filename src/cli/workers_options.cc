@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
+#include "base/number.h"
 #include "service/host_list.h"
 #include "service/worker_places.h"
 #include "service/worker_token.h"
@@ -15,32 +15,24 @@ void AddWorkersOptions(const Command& command, WorkersFlags* flags) {
   const Option workers = command.Add("--workers", &flags->workers,
                                      "Workers that decode, HOST:PORT,HOST:PORT... (millrace worker), or the place that "
                                      "lists them (docs/service.md). Without a worker, this process decodes");
-  command.Add("--worker-token-file", &flags->token_file, "A file with the secret of the workers").Needs(workers);
-  const Option tls = command
-                         .Add("--worker-tls", &flags->tls,
-                              "A folder with ca.crt, tls.crt and tls.key, a certificate of the workers' authority")
-                         .Called("DIR")
-                         .Needs(workers);
-  command.Add("--worker-tls-name", &flags->tls_name, "The name in the workers' certificates [that of the address]")
-      .Called("NAME")
+  const Command with_workers = command.Beside(workers);
+  with_workers.Add("--worker-token-file", &flags->token_file, "A file with the secret of the workers");
+  const Option tls =
+      with_workers.Add("--worker-tls DIR", &flags->tls,
+                       "A folder with ca.crt, tls.crt and tls.key, a certificate of the workers' authority");
+  command.Add("--worker-tls-name NAME", &flags->tls_name, "The name in the workers' certificates [that of the address]")
       .Needs(tls);
-  command
+  with_workers
       .Add("--streams", &flags->streams,
            "Parts of each batch that different workers may decode [the number of workers; 16 if they come and go]")
-      .Needs(workers)
       .Number(1, ServiceOptions::kMaxStreams);
-  command
-      .Add("--local-streams", &flags->local_streams,
-           "Parts of each batch that this process decodes beside the workers [0]; auto: all at first, and fewer while "
-           "it is slower than the workers")
-      .Called("N")
-      .Needs(workers);
-  command
-      .Add(
-          "--worker-compression", &flags->compression,
-          "zstd: workers compress batches where that makes them smaller; for rows of tokens over a slow network [none]")
-      .Called("zstd")
-      .Needs(workers);
+  with_workers.Add(
+      "--local-streams N", &flags->local_streams,
+      "Parts of each batch that this process decodes beside the workers [0]; auto: all at first, and fewer while "
+      "it is slower than the workers");
+  with_workers.Add(
+      "--worker-compression zstd", &flags->compression,
+      "zstd: workers compress batches where that makes them smaller; for rows of tokens over a slow network [none]");
 }
 
 absl::StatusOr<std::optional<ServiceOptions>> TakeWorkers(const WorkersFlags& flags) {
@@ -59,12 +51,10 @@ absl::StatusOr<std::optional<ServiceOptions>> TakeWorkers(const WorkersFlags& fl
   options.compress = !flags.compression.empty();
   options.local_follows = flags.local_streams == "auto";
   if (!options.local_follows) {
-    const std::string& text = flags.local_streams;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.local_streams);
-    if (error != std::errc() || end != text.data() + text.size() ||
+    if (!ParseNumber(flags.local_streams, &options.local_streams) ||
         options.local_streams > ServiceOptions::kMaxStreams) {
       return absl::InvalidArgumentError(fmt::format("--local-streams: \"{}\" is neither auto nor a number from 0 to {}",
-                                                    text, ServiceOptions::kMaxStreams));
+                                                    flags.local_streams, ServiceOptions::kMaxStreams));
     }
   }
   ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));

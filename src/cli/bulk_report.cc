@@ -1,8 +1,7 @@
-#include "cli/passed_over.h"
+#include "cli/bulk_report.h"
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <string>
 
 #include "base/counted.h"
@@ -17,6 +16,25 @@ namespace {
 constexpr uint64_t kNamed = 10;
 
 }  // namespace
+
+std::string CopiedText(const BulkReport& copied, uint64_t indexes) {
+  std::string doubts;
+  if (copied.unverified > 0) doubts = fmt::format("{} without a checksum to verify", copied.unverified);
+  if (copied.read_twice > 0) {
+    doubts += fmt::format("{}{} without a checksum, read twice", doubts.empty() ? "" : "; ", copied.read_twice);
+  }
+  std::string text = "copied " + Counted(copied.objects, "object");
+  if (!doubts.empty()) text += fmt::format(" ({})", doubts);
+  if (indexes > 0) text += indexes == 1 ? " and the index" : fmt::format(" and {} indexes", indexes);
+  return text;
+}
+
+uint64_t CarryIndexes(std::string_view command, IndexCarrier& indexes, bool changed, const std::stop_token& stop) {
+  const IndexCarrier::Report report = indexes.Carry(changed, stop);
+  for (const absl::Status& failure : report.failures)
+    PrintError("millrace {}: warning: {}\n", command, Printable(ToStd(failure.message())));
+  return report.carried;
+}
 
 uint64_t TellPassedOver(const Location& location, const PassedOverOptions& options) {
   if (!location.store->traits().is_folder()) return 0;

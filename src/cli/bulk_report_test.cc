@@ -1,4 +1,4 @@
-#include "cli/copied_text.h"
+#include "cli/bulk_report.h"
 
 #include <gtest/gtest.h>
 

@@ -3,11 +3,23 @@
 #include <cstdint>
 #include <functional>
 #include <stop_token>
+#include <string>
 #include <string_view>
 
+#include "dataset/index_carrier.h"
 #include "store/stores.h"
+#include "transfer/bulk_job.h"
+
+/// These are the messages of commands at the end of a job on many objects.
 
 namespace millrace::cli {
+
+/// "copied 200 objects (12 without a checksum to verify)": how many were copied, and of how many nothing tells that the
+/// bytes are right. "and 2 indexes", if some were carried over.
+std::string CopiedText(const BulkReport& copied, uint64_t indexes);
+
+/// Runs IndexCarrier::Carry, with a warning on stderr for each index that stays behind. Returns how many came along.
+uint64_t CarryIndexes(std::string_view command, IndexCarrier& indexes, bool changed, const std::stop_token& stop);
 
 struct PassedOverOptions {
   std::string_view command;

@@ -1,4 +1,4 @@
-#include "cli/run_words.h"
+#include "cli/run_flags.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
