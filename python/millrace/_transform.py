@@ -256,14 +256,14 @@ class Work:
             raise TransformError(
                 f"{self.name_of(batch, 0)} and those after it: the transform returned {error}"
             ) from None
-        if not self._padding:
-            self._padding = {
-                name: _padding_like(name, rows[0][name], column, self._pads) for name, column in columns.items()
-            }
         if self._to_torch:
             columns = {
                 name: _deep_tensors(rows[0][name], column) if has_parts(rows[0][name]) else column
                 for name, column in columns.items()
+            }
+        if not self._padding:
+            self._padding = {
+                name: _padding_like(name, rows[0][name], column, self._pads) for name, column in columns.items()
             }
         return columns
 
