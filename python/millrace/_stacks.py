@@ -73,6 +73,8 @@ class Stacks:
         kind = arrays[0].dtype if all(array.dtype == arrays[0].dtype for array in arrays) else None
         if not isinstance(first, (np.ndarray, np.generic)):  # Python's numbers: 1 and 2.5 are both float
             kind = np.result_type(*arrays)
+            if kind.hasobject:  # a number is beyond 64 bits
+                return [row if is_real else None for row, is_real in zip(rows, valid)]
         if kind is None or any(array.shape != arrays[0].shape for array in arrays):
             return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
         stacked = self._array((len(rows), *arrays[0].shape), kind)

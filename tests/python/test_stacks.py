@@ -75,6 +75,12 @@ def test_parts_are_stacked_each_for_itself() -> None:
     assert small.tolist() == [3, -100, 4] and small.dtype == np.int8 and ones[0].shape == (3, 1)
 
 
+def test_numbers_beyond_64_bits_stay_a_list() -> None:
+    valid = np.array([True, False, True])
+    assert Stacks().stacked("id", [2**70, None, 1], valid) == [2**70, None, 1]
+    assert Stacks().stacked("id", [{"n": 2**70, "a": np.ones(1)}] * 2, np.ones(2, bool))["n"] == [2**70] * 2
+
+
 @pytest.mark.parametrize("value", [[1, 2], ["a", "b"], {"id": 3, "tags": ["a"]}, (1, "a"), [], {}])
 def test_values_of_json_stay_as_they_are(value: Any) -> None:
     assert Stacks().stacked("meta", [value, value], np.ones(2, bool)) == [value, value]
