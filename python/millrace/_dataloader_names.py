@@ -41,7 +41,8 @@ _SAMPLERS = {  # by the names of their classes
     "BatchSampler": "write batch_size=, shuffle= and drop_last= in its place",
 }
 _NO_ATTRIBUTE = {
-    "sampler": "set_epoch() is a method of the Loader itself, and the samples of an epoch are len(loader.dataset)",
+    "sampler": "set_epoch() is a method of the Loader itself, and the samples of an epoch are len(loader.dataset); load_state_dict() skips what an "
+    "earlier run has taken, in place of accelerate's skip_first_batches",
     "batch_sampler": "batch_size, drop_last and set_epoch() are those of the Loader itself",
 }
 _USUALLY_TRUE = ("in_order",)  # the others are None, False, 0 or ""

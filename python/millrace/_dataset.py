@@ -308,7 +308,8 @@ class Dataset:
             has: One or several fields. The sample has all of them.
             has_any: Fields. The sample has at least one of them.
             samples: Numbers of samples as the index gives them (``batch["sample"]``): a range, integers in any order, or a boolean mask
-                over the whole index. Repeated numbers count once. The order stays that of the index.
+                over the whole index. Repeated numbers count once, and a warning says so. The order stays that of the index, unlike that of torch's
+                ``Subset``: ``batch["sample"]`` tells the number of each row.
             keys: Keys of samples, such as those of an official list: ``keys=open("val.txt").read().split()``. Each must be in the data set.
                 If several samples have the same key, all of them are taken.
             **columns: Fields and their wanted values, one or a list: ``split="val"``, ``source=["a", "b"]``. A member of JSON is named by its

@@ -127,7 +127,8 @@ class Loader:
             are then those of images that do not say otherwise.
         transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
             tensors as ``output`` says, which it may change, and ``"key"``) and returns a dict of what takes their place. Results are
-            stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
+            stacked where they are numbers or arrays of one shape and type, else they are lists. Dicts, tuples and lists of arrays are stacked part
+            by part, as torch's ``default_collate`` does. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
             ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
             these and the threads or processes for it. None: samples stay as they are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,15 @@ def given_numbers(samples: Any, indexed: int) -> _Numbers:
         return np.flatnonzero(array).astype(np.int64)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         _arguments.refuse("samples", "integers (a range, list or array) or a boolean mask", samples)
-    return np.unique(array.astype(np.int64))
+    unique = np.unique(array.astype(np.int64))
+    if unique.size < array.size:
+        warnings.warn(
+            f"samples= repeats {array.size - unique.size:,} of its {array.size:,} numbers, and a part has each sample once; draws that repeat "
+            "samples are dataset.weighted(weights)",
+            UserWarning,
+            stacklevel=3,
+        )
+    return unique
 
 
 def numbers_of_keys(native: _core.Dataset, uri: str, keys: Any) -> _Numbers:

@@ -15,7 +15,7 @@ from ._errors import InvalidArgumentError, TransformError
 from ._padding import filled
 from ._pads import Pads
 from ._sample_values import FORMER_KEY, KEY, RENAMED, advice_of
-from ._stacks import Stacks
+from ._stacks import Stacks, UnequalError, has_parts, with_parts
 
 _OF_BATCH = ("valid", "sample", "part", "row", "key")
 
@@ -248,11 +248,23 @@ class Work:
         at_places: list[Any] = [None] * len(has_sample)
         for place, row in zip(np.flatnonzero(has_sample), rows):
             at_places[place] = row
-        columns = {
-            name: self._stacks.stacked(name, [row and row[name] for row in at_places], has_sample) for name in names
-        }
+        try:
+            columns = {
+                name: self._stacks.stacked(name, [row and row[name] for row in at_places], has_sample) for name in names
+            }
+        except UnequalError as error:
+            raise TransformError(
+                f"{self.name_of(batch, 0)} and those after it: the transform returned {error}"
+            ) from None
+        if self._to_torch:
+            columns = {
+                name: _deep_tensors(rows[0][name], column) if has_parts(rows[0][name]) else column
+                for name, column in columns.items()
+            }
         if not self._padding:
-            self._padding = {name: _padding_like(name, column, self._pads) for name, column in columns.items()}
+            self._padding = {
+                name: _padding_like(name, rows[0][name], column, self._pads) for name, column in columns.items()
+            }
         return columns
 
     def _to_output(self, column: Any) -> Any:
@@ -263,7 +275,26 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _padding_like(name: str, column: Any, pads: Pads) -> Callable[[int], Any]:
+def _deep_tensors(row: Any, column: Any) -> Any:
+    """Returns the stacked parts as tensors. ``row`` is the value of one sample, which says how deep the parts are."""
+    if not has_parts(row):
+        return to_tensor(column)
+    rows = iter(row.values() if isinstance(row, dict) else row)
+    return with_parts(column, lambda part: _deep_tensors(next(rows), part))
+
+
+def _padding_like(name: str, row: Any, column: Any, pads: Pads) -> Callable[[int], Any]:
+    """Returns what makes the column for a batch without samples. ``row`` is the value of one sample."""
+    if has_parts(row):
+        values = row.values() if isinstance(row, dict) else row
+        parts = column.values() if isinstance(column, dict) else column
+        made = [_padding_like(name, value, part, pads) for value, part in zip(values, parts)]
+
+        def padding_of_parts(count: int) -> Any:
+            each = iter(made)
+            return with_parts(column, lambda _: next(each)(count))
+
+        return padding_of_parts
     if isinstance(column, list):
         padding: Any = "" if isinstance(column[0], str) else b"" if isinstance(column[0], bytes) else None
         return lambda rows: [padding] * rows

@@ -417,6 +417,46 @@ def test_padding_of_a_label_of_any_name_is_no_class(tar: Samples) -> None:
     assert [batch["kind"].tolist() for batch in loader][1:] == [[-100] * 4], "all of it padding"  # type: ignore[index]
 
 
+def parts_of(sample: dict[str, Any]) -> dict[str, Any]:
+    number = sample["kind"]
+    return {
+        "target": {"n": number, "box": np.full(2, number, np.float32)},
+        "views": (np.int8(number), [sample["image"]]),
+    }
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_parts_of_samples_are_stacked_and_padded(tar: Samples, output: str) -> None:
+    fields = {"kind": millrace.Label("cls"), "image": millrace.Image("png", size=8)}
+    options: dict[str, Any] = {
+        "batch_size": 4,
+        "epochs": 1,
+        "last": "pad",
+        "fields": fields,
+        "output": output,
+        "world": 2,
+    }
+    data = millrace.Dataset(tar.uri)[:9]
+    for transform in (parts_of, millrace.Map(parts_of, processes=1)):
+        for rank, real in enumerate(([4, 1], [4, 0])):
+            batches: list[Any] = list(millrace.Loader(data, rank=rank, transform=transform, **options))
+            assert [int(batch["valid"].sum()) for batch in batches] == real
+            for batch, rows in zip(batches, real):
+                numbers, boxes, (small, (images,)) = batch["target"]["n"], batch["target"]["box"], batch["views"]
+                kind = np.ndarray if output == "numpy" else pytest.importorskip("torch").Tensor
+                assert {type(array) for array in (numbers, boxes, small, images)} == {kind}
+                assert numbers[rows:].tolist() == small[rows:].tolist() == [-100] * (4 - rows)
+                assert boxes[:rows, 1].tolist() == numbers[:rows].tolist() and tuple(boxes.shape) == (4, 2)
+                assert len(images) == 4 and not bool(images[rows:].any())
+
+
+def test_parts_that_differ_are_an_error_of_the_transform(tar: Samples) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "fields": {"kind": millrace.Label("cls")}, "shuffle": False}
+    uneven = lambda sample: {"boxes": [np.zeros(4)] * (1 + sample["kind"] % 2)}  # noqa: E731
+    with pytest.raises(millrace.TransformError, match="a list of 2 parts for one sample .* collate_fn="):
+        next(iter(millrace.Loader(tar.uri, transform=uneven, **options)))
+
+
 def test_threads_that_were_told_to_end_do_so_whatever_restarts(tar: Samples) -> None:
     stream = loader_of(tar, transform=millrace.Map(shifted, threads=2))._stream
     assert stream is not None

@@ -15,7 +15,18 @@ from collections.abc import Iterator
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 PAGE = FOLDER.parents[1] / "docs" / "torch-habits.md"
-MODULES = ["loops", "iterators", "states", "losses", "ranks", "arguments", "torchvision", "lightning", "huggingface"]
+MODULES = [
+    "loops",
+    "iterators",
+    "states",
+    "losses",
+    "ranks",
+    "arguments",
+    "structures",
+    "torchvision",
+    "lightning",
+    "huggingface",
+]
 
 HEAD = """# Habits of torch
 

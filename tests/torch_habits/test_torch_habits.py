@@ -12,6 +12,7 @@ import programs_loops
 import programs_losses
 import programs_ranks
 import programs_states
+import programs_structures
 import programs_torchvision
 import pytest
 
@@ -24,6 +25,7 @@ MODULES = [
         programs_losses,
         programs_ranks,
         programs_arguments,
+        programs_structures,
         programs_torchvision,
     )
 ]
