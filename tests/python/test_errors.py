@@ -377,3 +377,14 @@ def test_configure_refuses_wrong_types_and_too_little() -> None:
 def test_configure_checks_its_numbers(options: dict[str, Any]) -> None:
     with pytest.raises(millrace.InvalidArgumentError):
         millrace.configure(**options)
+
+
+def test_of_several_images_the_error_names_the_option_that_chooses(tmp_path: pathlib.Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as shard:
+        for name in ("0.png", "0.jpg", "0.cls"):
+            body = b"1" if name.endswith("cls") else png(make_pixels(0))
+            member = tarfile.TarInfo(name)
+            member.size = len(body)
+            shard.addfile(member, io.BytesIO(body))
+    with pytest.raises(millrace.Error, match=r"several images; name the field .*fields=\{\"image\": millrace.Image"):
+        next(iter(millrace.Loader(tmp_path, batch_size=1, size=8, output="numpy")))
