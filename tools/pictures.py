@@ -23,7 +23,7 @@ STYLE = (
     colors_style()
     + """
   text { font: 14px Helvetica, Arial, sans-serif; fill: var(--ink) }
-  .small { font-size: 12px } .head { font-weight: bold } .middle { text-anchor: middle } .end { text-anchor: end }
+  .paper { fill: var(--paper) } .small { font-size: 12px } .head { font-weight: bold } .middle { text-anchor: middle } .end { text-anchor: end }
   .box { fill: var(--band); stroke: var(--main); stroke-width: 1.5 } .ours { fill: var(--glow); stroke: var(--other); stroke-width: 1.5 }
   .open { fill: none; stroke: var(--main); stroke-width: 1.5; stroke-dasharray: 5 4 }
   .arrow { fill: none; stroke: var(--main); stroke-width: 2 } .tip { fill: var(--main) }
@@ -39,6 +39,8 @@ class Picture:
         tip = element("marker", element("path", class_="tip", d="M0 0 10 5 0 10z"), orient="auto", **shape)
         self.size = f"0 0 {width} {height}"
         self.parts = [element("title", title) + element("style", Markup(STYLE)), element("defs", tip)]
+        # A page may be dark while the reader's system is light, or the reverse. Without a background, letters would vanish there.
+        self.rect(0, 0, width, height, "paper", 0)
 
     def text(self, x: float, y: float, text: str, kind: str = "") -> None:
         self.parts.append(element("text", text, x=float(x), y=float(y), class_=kind))

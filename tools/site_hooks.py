@@ -1,4 +1,5 @@
-"""For mkdocs: adds the page of commands, which is made of their --help (scripts/docs names the program by MILLRACE_BIN)."""
+"""For mkdocs: adds the page of commands, which is made of their --help (scripts/docs names the program by MILLRACE_BIN).
+The search prefers guides."""
 
 from __future__ import annotations
 
@@ -14,8 +15,17 @@ assert _spec is not None and _spec.loader is not None
 _pages = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_pages)
 
+GUIDES_BOOST = 4
+
 
 def on_files(files: Any, config: Any) -> Any:
     text = _pages.markdown(os.environ["MILLRACE_BIN"])
     files.append(File.generated(config, "reference/commands.md", content=text))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Ranks the guides before pages that only mention the words of a question."""
+    if any(section.title == "Guides" for section in page.ancestors):
+        page.meta.setdefault("search", {})["boost"] = GUIDES_BOOST
+    return markdown

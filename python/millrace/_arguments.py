@@ -5,6 +5,7 @@ A wrong type raises TypeError, and a value out of range raises InvalidArgumentEr
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, NoReturn, cast
 from ._errors import InvalidArgumentError
 
 _MAX_SIDE = 16384  # of images, in decode/image.cc
+_MAX_DEVIATION = 10.0  # far above that of pixels from 0 to 1, and below those of photographs from 0 to 255
 MEMORY = "memory"
 """This word stands in place of a cache's folder."""
 
@@ -126,6 +128,21 @@ def per_channel(name: str, value: Any, channels: int, usual: float) -> tuple[flo
         raise InvalidArgumentError(f"{name} has {len(numbers)} numbers for {channels} channels")
     numbers += [usual] * (3 - len(numbers))
     return numbers[0], numbers[1], numbers[2]
+
+
+def normalization(mean: Any, std: Any, channels: int) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Returns mean and standard deviation for each of three channels, in units of pixels from 0 to 1.
+
+    Numbers that only pixels from 0 to 255 can have are refused: the results would be almost constant.
+    """
+    means, deviations = per_channel("mean", mean, channels, 0.0), per_channel("std", std, channels, 1.0)
+    for name, numbers, most in (("mean", means, 1.0), ("std", deviations, _MAX_DEVIATION)):
+        if most < max(numbers) < math.inf:
+            raise InvalidArgumentError(
+                f"{name} has {max(numbers):g}, as for pixels from 0 to 255 (DALI's unit), but Millrace's pixels are 0 to 1;"
+                " divide mean and std by 255"
+            )
+    return means, deviations
 
 
 def memory(value: Any, name: str = "memory") -> str:

@@ -23,6 +23,41 @@ __all__ = ["Checkpoints"]
 _MOST_LOOKS = 20  # for a checkpoint that is not removed before it was read
 
 
+def read_found(
+    core: _core.Checkpoints,
+    find: Callable[[], _core.Checkpoint],
+    read: Callable[[_core.Checkpoint], Any],
+    *,
+    looks: int = _MOST_LOOKS,
+) -> Any:
+    """Returns the result of ``read`` for the checkpoint that ``find`` returns.
+
+    Another process that still trains may remove or replace the checkpoint meanwhile. Then its successor is read.
+    """
+    advice = "read it again, or name the step of a checkpoint that remains"
+    for look in range(looks):
+        try:
+            found = find()
+        except NotFoundError as error:
+            if look == 0:
+                raise
+            raise NotFoundError(f"the checkpoint was removed while it was read; {advice}: {error}") from error
+        try:
+            return read(found)
+        except NotFoundError as error:
+            if _is_there(core, found):
+                raise
+            missing = error
+    raise NotFoundError(f"{core.uri}: step {found.step} was replaced while it was read; {advice}") from missing
+
+
+def _is_there(core: _core.Checkpoints, found: _core.Checkpoint) -> bool:
+    try:
+        return core.find(found.step).attempt == found.attempt
+    except NotFoundError:
+        return False
+
+
 class Checkpoints:
     """The checkpoints of a training, below one URI: S3, a folder, or a mounted file system.
 
@@ -483,24 +518,9 @@ class Checkpoints:
         return self._core.find(None if step is None else _arguments.integer("step", step, least=0))
 
     def _read(self, step: int | None, read: Callable[[_core.Checkpoint], Any]) -> Any:
-        """Returns the result of ``read`` for a checkpoint.
-
-        Another process that still trains may remove the checkpoint meanwhile. Then its successor is read.
-        """
-        for _ in range(_MOST_LOOKS - 1):
-            found = self._found(step)
-            try:
-                return read(found)
-            except NotFoundError:
-                if self._meeting is not None or self._is_there(found):
-                    raise
-        return read(self._found(step))
-
-    def _is_there(self, found: _core.Checkpoint) -> bool:
-        try:
-            return self._core.find(found.step).attempt == found.attempt
-        except NotFoundError:
-            return False
+        """Returns the result of ``read`` for a checkpoint. Ranks that meet all read the same one."""
+        looks = _MOST_LOOKS if self._meeting is None else 1
+        return read_found(self._core, lambda: self._found(step), read, looks=looks)
 
     def _as_rank_0_says(self, ask: Callable[[], Any]) -> Any:
         """Returns the answer that rank 0 gets. Without a meeting, each rank asks for itself."""

@@ -50,8 +50,8 @@ class Image:
             ``"bfloat16"``. Also ``"u8"``, ``"f32"``, ``"f16"``, ``"bf16"``, ``torch.uint8``, ``numpy.float32`` and similar names. None: ``"f32"`` with
             ``mean`` or ``std``, for torch, and with ``normalize`` of the Loader; ``"u8"`` in all other cases, and with ``raw``.
         layout: ``"nhwc"`` or ``"nchw"``. None: ``"nchw"`` for torch without ``raw``, else ``"nhwc"``.
-        mean: One number for each channel, or one for all (floats only). None: 0, or as ``normalize`` of the Loader says.
-        std: One number for each channel, or one for all (floats only). None: 1, or as ``normalize`` of the Loader says.
+        mean: One number for each channel, or one for all (floats only), of pixels from 0 to 1. None: 0, or as ``normalize`` of the Loader says.
+        std: One number for each channel, or one for all (floats only), of pixels from 0 to 1. None: 1, or as ``normalize`` of the Loader says.
         like: The name of another image of the batch. This image gets the crop and the flip of that image, as masks do. The two may differ in
             size, but not in aspect ratio: a sample in which it differs is damaged. None: the image has its own crop.
         interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, which are all antialiased. Or ``"nearest"``: each pixel is a pixel of the
@@ -165,8 +165,7 @@ class Image:
             crop,
             dtype,
             _arguments.layout(self.layout),
-            _arguments.per_channel("mean", self.mean, channels, 0.0),
-            _arguments.per_channel("std", self.std, channels, 1.0),
+            *_arguments.normalization(self.mean, self.std, channels),
             interpolation,
             is_map,
             _arguments.choice("orientation", self.orientation, ("stored", "exif")) == "exif",

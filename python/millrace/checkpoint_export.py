@@ -7,6 +7,7 @@ the tensors.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _core
+from ._checkpoints import read_found
 from ._errors import Error, InvalidArgumentError, NotFoundError
 from ._restore import Restore
 
@@ -51,20 +53,27 @@ def export_checkpoint(
         The step of the checkpoint.
 
     Raises:
-        NotFoundError: There is no checkpoint (of this step).
+        NotFoundError: There is no checkpoint (of this step), or it was removed while it was read.
         DamagedDataError: Bytes are not those that were saved; another step may be whole.
         InvalidArgumentError: The file has another extension; the checkpoint holds pickles; there is no item that ``only`` names; or two
             tensors would have the same name.
+        ImportError: torch is missing, or for a file of safetensors the package safetensors.
     """
     path = pathlib.Path(file)
     if path.suffix not in (".pt", ".pth", ".safetensors"):
         raise InvalidArgumentError(f"{path}: the name must end with .pt, .pth or .safetensors")
     if not path.parent.is_dir():
         raise NotFoundError(f"{path.parent}: there is no such folder")
+    # Without it, all would be read for nothing.
+    importlib.import_module("safetensors.torch" if path.suffix == ".safetensors" else "torch")
     wanted = None if only is None else _arguments.texts("only", only, "a list of names")
-    found = _core.Checkpoints(_arguments.uri("uri", uri)).find(step)
-    restore = Restore(found, allow_pickle=False, plain=True)
-    state = restore.run(restore.json(), only=wanted)
+    core = _core.Checkpoints(_arguments.uri("uri", uri))
+
+    def read(found: _core.Checkpoint) -> tuple[int, Any]:
+        restore = Restore(found, allow_pickle=False, plain=True)
+        return found.step, restore.run(restore.json(), only=wanted)
+
+    of_step, state = read_found(core, lambda: core.find(step), read)
     write = _write_tensors if path.suffix == ".safetensors" else _write_torch
     if wanted is not None and len(wanted) == 1 and path.suffix == ".safetensors":
         state = state[wanted[0]]
@@ -76,7 +85,7 @@ def export_checkpoint(
         os.replace(temporary, path)
     finally:
         pathlib.Path(temporary).unlink(missing_ok=True)
-    return found.step
+    return of_step
 
 
 def _umask() -> int:
@@ -147,6 +156,11 @@ def _tensors_of(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
             yield from _tensors_of(item, (*path, str(number)))
 
 
+def missing_module(error: ImportError) -> str:
+    """Returns what the user of ``millrace checkpoint`` can do about a module that is missing."""
+    return f"{sys.executable}: {error}; install it, or name a Python that has it by --python"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs ``millrace checkpoint export``, and prints its output."""
     parser = argparse.ArgumentParser(
@@ -162,7 +176,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         step = export_checkpoint(options.uri, options.file, step=options.step, only=options.only)
         size = os.stat(options.file).st_size
-    except (Error, ImportError, OSError) as error:
+    except ImportError as error:
+        print(f"millrace checkpoint: {missing_module(error)}", file=sys.stderr)
+        return 1
+    except (Error, OSError) as error:
         print(f"millrace checkpoint: {error}", file=sys.stderr)
         return 1
     said = {"schema": "millrace.checkpoint.export/1", "step": step, "bytes": size, "file": options.file}

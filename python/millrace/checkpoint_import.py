@@ -24,6 +24,7 @@ from . import _arguments, _core, _tensors
 from ._checkpoints import Checkpoints
 from ._errors import DamagedDataError, Error, InvalidArgumentError, NotFoundError
 from ._foreign_json import parse_json
+from .checkpoint_export import missing_module
 
 __all__ = ["import_checkpoint"]
 
@@ -243,7 +244,10 @@ def main(arguments: list[str] | None = None) -> int:
         )
         ckpt = _core.Checkpoints(options.uri)
         found = ckpt.find(options.step)
-    except (Error, ImportError) as error:
+    except ImportError as error:
+        print(f"millrace checkpoint: {missing_module(error)}", file=sys.stderr)
+        return 1
+    except Error as error:
         print(f"millrace checkpoint: {error}", file=sys.stderr)
         return 1
     size = sum(bytes_ for _, bytes_ in found.shards)

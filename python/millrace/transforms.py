@@ -260,8 +260,8 @@ class Normalize(Transform):
         image = millrace.Image(transforms=[RandomResizedCrop(224), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
 
     Args:
-        mean: One number for each channel, or one for all.
-        std: One number for each channel, or one for all.
+        mean: One number for each channel, or one for all, of pixels from 0 to 1.
+        std: One number for each channel, or one for all, of pixels from 0 to 1.
     """
 
     mean: float | Sequence[float]

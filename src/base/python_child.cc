@@ -20,7 +20,7 @@ del sys.argv[0]
 try:
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 except ImportError as error:
-    sys.exit(f"{sys.executable}: {error}")
+    sys.exit(f"{sys.executable}: {error}; install it, or name a Python that has it by --python")
 )";
 
 }  // namespace

@@ -176,8 +176,9 @@ void AddCacheSimulate(Command cache) {
                    R"(One JSON object for each capacity: {"capacity_bytes", "data_bytes", "units", "sampled", "all", )"
                    R"("epochs": [{"bytes", "hit_rate", "store_bytes"}]}, of "ours", "lru" and "optimum" each)");
   simulate.Footer(
-      "Three policies are compared: Millrace's (ours), LRU as other caches have it, and the optimum, which no cache "
-      "can beat. No sample is read.\n\nExamples:\n"
+      "Three policies are compared: Millrace's (ours), LRU as other caches have it, and the optimum (L. Belady). No "
+      "cache beats the optimum if all ranges have one size. If sizes differ, ours may have slightly more. No sample is "
+      "read.\n\nExamples:\n"
       "  millrace cache simulate s3://bucket/train --capacity 100GiB,200GiB --epochs 10\n"
       "  millrace cache simulate s3://bucket/train --capacity 50% --shuffle global --world 16 --local-ranks 8 --json");
   simulate.Run([flags] { return ExitStatus("cache", HintAtS3(Simulate(*flags), {flags->uri})); });

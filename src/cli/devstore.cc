@@ -8,6 +8,7 @@
 
 #include "base/file_text.h"
 #include "base/process.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -19,8 +20,9 @@ namespace {
 
 constexpr const char* kDevstoreFooter =
     R"(If ROOT is a folder, its sub-folders are buckets and the files below them are objects; devstore keeps their other
-attributes in ROOT/.devstore. It does not follow symbolic links that lead out of ROOT. "mem:" keeps everything in memory. If you set no keys, clients use
-  AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret AWS_REGION=us-east-1
+attributes in ROOT/.devstore. It does not follow symbolic links that lead out of ROOT. "mem:" keeps everything in memory.
+The server prints a line of shell, which points Millrace, Python and the AWS tools at it:
+  export AWS_ENDPOINT_URL=http://127.0.0.1:9000 AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret ...
 
 --fault 'METHOD KEYGLOB ACTION [p=0.3] [after=N] [count=N] [from=S] [until=S]', repeatable: the first rule that matches
 a request and wins its draw acts on it. METHOD may be *. KEYGLOB matches bucket/key (a listing: bucket/ + prefix); its * crosses '/', a
@@ -125,6 +127,23 @@ void CollectDevstore(const Devstore& devstore, const std::vector<std::string>& f
   }
 }
 
+// Returns a line of shell that points clients at the server: Millrace, Python and the AWS tools. A secret that the user
+// has set is not printed.
+std::string ClientSettings(const DevstoreOptions& options, const Devstore& devstore) {
+  std::string line = "export AWS_ENDPOINT_URL=" + ShellWord(devstore.url());
+  const bool known_secret = options.secret_key == DevstoreOptions().secret_key;
+  if (!options.anonymous) {
+    line += " AWS_ACCESS_KEY_ID=" + ShellWord(options.access_key);
+    if (known_secret) line += " AWS_SECRET_ACCESS_KEY=" + ShellWord(options.secret_key);
+  }
+  // Millrace prefers the first one, and boto3 reads only the second one.
+  for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
+    line += fmt::format(" {}={}", name, ShellWord(options.region));
+  if (!devstore.ca_file().empty()) line += " AWS_CA_BUNDLE=" + ShellWord(devstore.ca_file());
+  if (!options.anonymous && !known_secret) line += "  # AWS_SECRET_ACCESS_KEY is the secret that you gave";
+  return line;
+}
+
 absl::Status Serve(const DevstoreFlags& flags) {
   DevstoreOptions options = flags.options;
   if (!flags.bandwidth.empty()) {
@@ -137,7 +156,7 @@ absl::Status Serve(const DevstoreFlags& flags) {
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   WarnIfOpen(options);
   const StopSignals signals;
-  absl::StatusOr<std::unique_ptr<Devstore>> started = Devstore::Start(std::move(options));
+  absl::StatusOr<std::unique_ptr<Devstore>> started = Devstore::Start(options);
   if (absl::IsInvalidArgument(started.status())) return AsUsage(started.status());  // there are only options
   ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> devstore, std::move(started));
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
@@ -145,7 +164,10 @@ absl::Status Serve(const DevstoreFlags& flags) {
                      CollectDevstore(*devstore, flags.options.faults, text);
                    }));
   if (!devstore->ca_file().empty()) RETURN_IF_ERROR(WriteStdout(fmt::format("CA file: {}\n", devstore->ca_file())));
-  RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", devstore->url())));
+  // One write: a program that closes the pipe after the first line does not end the server. Each further line of an
+  // access log is a request.
+  const std::string settings = flags.access_log ? "" : ClientSettings(options, *devstore) + "\n";
+  RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n{}", devstore->url(), settings)));
   signals.Wait();
   return absl::OkStatus();
 }
@@ -189,7 +211,7 @@ void AddOptions(Command command, DevstoreFlags* flags) {
                 "How many descriptions of EC2 still show a state that passes (pending, attaching)")
       .Number(0, 1000);
   AddMetricsPort(command, &flags->metrics_port);
-  command.AddFlag("--access-log", &flags->access_log, "Print a line for each request");
+  command.AddFlag("--access-log", &flags->access_log, "Print a line for each request, and no settings of clients");
   command.Footer(kDevstoreFooter);
 }
 

@@ -61,13 +61,16 @@ absl::Status CheckUsage(const RmFlags& flags) {
   return absl::OkStatus();
 }
 
-// Returns true for s3://bucket, and for patterns that all of its keys match: s3://bucket/**, and with --recursive
-// s3://bucket/*.
-bool IsWholeBucket(const ParsedUri& uri, bool recursive) {
-  if (uri.scheme != ParsedUri::Scheme::kS3) return false;
-  if (uri.path.empty()) return true;
-  const bool stars_only = uri.path.starts_with('*') && uri.path.find_first_not_of("*/") == std::string::npos;
-  return stars_only && (recursive || uri.path.find("**") != std::string::npos);
+// Returns true if no literal text limits which keys of the bucket may be removed: s3://bucket, s3://bucket/*.tmp.
+bool ReachesWholeBucket(const ParsedUri& uri) {
+  return uri.scheme == ParsedUri::Scheme::kS3 && GlobLiteralPrefix(uri.path).empty();
+}
+
+std::string QuestionAbout(const ParsedUri& uri, const NameFilters& filters) {
+  std::string limits;
+  if (!uri.path.empty()) limits = fmt::format(" that matches '{}'", Printable(uri.path));
+  if (!filters.empty()) limits += limits.empty() ? " that the filters name" : " and that the filters name";
+  return fmt::format("Remove everything in the bucket s3://{}{}?", uri.store, limits);
 }
 
 // A bucket that is named by mistake holds more than any prefix. A script must say that it means it, and a person is
@@ -76,13 +79,12 @@ absl::Status ConfirmBuckets(const RmFlags& flags) {
   if (flags.yes || flags.dry_run) return absl::OkStatus();
   for (const std::string& uri : flags.uris) {
     ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
-    if (!IsWholeBucket(parsed, flags.recursive)) continue;
+    if (!ReachesWholeBucket(parsed)) continue;
     if (!AtTerminal()) {
-      return UsageError("{} is a whole bucket; add --yes to remove objects from all of it without a question", uri);
+      return UsageError("{} {} a whole bucket; add --yes to remove objects from all of it without a question", uri,
+                        parsed.path.empty() ? "is" : "may match keys of");
     }
-    const char* const what = flags.filters.empty() ? "everything" : "all objects that the filters name";
-    const std::string_view bucket = std::string_view(uri).substr(0, uri.find('*'));
-    if (!Confirm(fmt::format("Remove {} in the bucket {}?", what, bucket))) {
+    if (!Confirm(QuestionAbout(parsed, flags.filters))) {
       return absl::CancelledError(fmt::format("{}: not confirmed; nothing was removed", uri));
     }
   }
@@ -249,7 +251,7 @@ void AddRm(Command app) {
   auto flags = std::make_shared<RmFlags>();
   rm.Add("uri", &flags->uris, "Objects; patterns with * ** ? [a-z]; with --recursive prefixes and folders").Required();
   rm.AddFlag("-r,--recursive", &flags->recursive, "Remove everything below a prefix or a folder, or in a bucket");
-  rm.AddFlag("-y,--yes", &flags->yes, "Remove everything in a bucket without a question");
+  rm.AddFlag("-y,--yes", &flags->yes, "Remove objects from all of a bucket without a question");
   rm.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be removed, and remove nothing");
   const auto filters = AddNameFilters(rm);
   rm.AddFlag("--json", &flags->json,
@@ -260,14 +262,14 @@ void AddRm(Command app) {
       "'*' stays within one folder, '**' does not. Quote patterns, so that the shell leaves them alone. Folders of the "
       "file system stay, and so do files behind links to folders. Pipes, sockets, devices and broken links stay, too, "
       "and are named. --recursive also removes files that killed commands have left unfinished.\n\n"
-      "A whole bucket (--recursive s3://bucket, or 's3://bucket/**') is removed only after a question. Without a "
-      "terminal, the command needs --yes.\n\n" +
+      "A question comes first for a whole bucket (--recursive s3://bucket), and for a pattern that begins with a "
+      "wildcard ('s3://bucket/*.tmp'). Without a terminal, the command then needs --yes.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"
       "  millrace rm s3://bucket/old.tar s3://bucket/older.tar\n"
       "  millrace rm 's3://bucket/train/shard-*.tar' --dry-run\n"
-      "  millrace rm 's3://bucket/**/*.tmp'\n"
+      "  millrace rm 's3://bucket/scratch/**/*.tmp'\n"
       "  millrace rm --recursive s3://bucket/scratch\n"
       "  millrace rm --recursive --yes s3://old-bucket\n"
       "  millrace rm --recursive s3://bucket/run-7 --exclude '*' --include 'logs/*' --dry-run");

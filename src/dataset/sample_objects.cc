@@ -224,8 +224,8 @@ absl::Status SampleObjects::RefuseContainer(const std::string& object_key) const
   if (!raw_sample_.empty())
     return Mixed(data_, raw_sample_, object_key, false, shard_names_);  // that is nothing for `pack`
   return absl::InvalidArgumentError(fmt::format(
-      "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
-      "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
+      "{}: a compressed shard, whose samples cannot be read singly; decompress it, or make plain shards of all "
+      "with `millrace pack {} DST`. If the cache folder has too little room for them, add `--scratch DIR`",
       uri, data_.UriInShell()));
 }
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
@@ -97,43 +97,44 @@ absl::StatusOr<std::string> SpotFleet(const RunOptions& run, const SpotFileOptio
   return JsonFile(FillJson(JobTemplate("spot-fleet.json"), values));
 }
 
-/// Represents a bucket and what lies below a key in it.
+/// Represents what a URI of S3 names.
 struct S3Place {
   std::string bucket;
-  std::string key;
-  bool operator<(const S3Place& other) const { return std::tie(bucket, key) < std::tie(other.bucket, other.key); }
+  std::string key;           // without a '/' at the end
+  bool is_folder = false;    // it is a bucket, or its URI ends with '/'
+  bool is_selected = false;  // the key is the text before the first wildcard or brace
+  auto operator<=>(const S3Place& other) const = default;
 };
 
 // Reads the text behind "s3://", up to a character that ends a URI in options: "train=s3://bucket/train,mode=File".
 S3Place PlaceAt(const std::string& text, size_t uri) {
   const size_t begin = uri + kS3.size();
-  const size_t end = std::min(text.find_first_of(" ,;\"'@#", begin), text.size());
+  const size_t end = std::min(text.find_first_of(" ,;\"'@#}", begin), text.size());
   const std::string place = text.substr(begin, end - begin);
   const bool is_arn = IsBucketArn(place);
   const size_t slash = is_arn ? ArnLength(place) : std::min(place.find('/'), place.size());
   std::string key = slash < place.size() ? place.substr(slash + 1) : "";
-  while (key.ends_with('/')) key.pop_back();
+  const size_t wildcard = key.find_first_of("*?[{");
+  if (wildcard != std::string::npos) key.resize(wildcard);
+  const bool is_selected = wildcard != std::string::npos;
+  const bool is_folder = !is_selected && (key.empty() || key.ends_with('/'));
+  while (!is_selected && key.ends_with('/')) key.pop_back();
   const std::string bucket = place.substr(0, slash);
-  return {is_arn ? CanonicalArn(bucket) : bucket, key};
+  return {is_arn ? CanonicalArn(bucket) : bucket, key, is_folder, is_selected};
 }
 
+// Returns the data that the run may read.
 std::set<S3Place> PlacesRead(const RunOptions& run) {
   std::set<S3Place> places;
   const auto take = [&places](const std::string& text) {
-    for (size_t at = text.find(kS3); at != std::string::npos; at = text.find(kS3, at + 1))
-      places.insert(PlaceAt(text, at));
+    for (size_t at = text.find(kS3); at != std::string::npos; at = text.find(kS3, at + 1)) {
+      if (S3Place place = PlaceAt(text, at); !place.bucket.empty()) places.insert(std::move(place));
+    }
   };
   for (const std::string& word : run.supervisor.command) take(word);
   for (const std::string& channel : run.job.channels) take(channel);
   for (const std::string& parameter : run.job.hyperparameters) take(parameter);
-  take(run.job.output);  // is listed before it is written
-  take(run.job.checkpoints);
-  places.erase(S3Place{});
   return places;
-}
-
-std::string ObjectArn(const S3Place& place) {
-  return ObjectResource(place.bucket, place.key + "*");
 }
 
 // A text that is compared with a tag: "${" would begin a variable.
@@ -141,31 +142,65 @@ std::string InPolicy(const std::string& text) {
   return absl::StrReplaceAll(text, {{"$", "${$}"}});
 }
 
+// Returns the resource of an object, or with "*" at its end of all objects whose keys begin so.
+std::string KeyResource(const S3Place& place, const std::string& key) {
+  return ObjectResource(place.bucket, InPolicy(key));
+}
+
+std::string Below(const S3Place& place) {
+  if (place.is_selected) return KeyResource(place, place.key + "*");
+  return KeyResource(place, place.key.empty() ? "*" : place.key + "/*");
+}
+
+// Returns where the index of a data set is kept beside it (dataset/dataset_place.h). Only the store knows if the URI
+// names an object or a folder, so both are covered. Neither covers other data with names that begin alike.
+std::vector<std::string> IndexResources(const S3Place& place) {
+  const size_t name = place.key.rfind('/') + 1;  // 0 without a '/'
+  const std::string folder = place.key.substr(0, name);
+  if (place.is_selected) return {KeyResource(place, folder + ".millrace/*")};
+  std::vector<std::string> resources = {KeyResource(place, place.key + (place.key.empty() ? "" : "/") + ".millrace/*")};
+  if (!place.is_folder)
+    resources.push_back(KeyResource(place, folder + ".millrace/" + place.key.substr(name) + ".index*"));
+  return resources;
+}
+
+std::vector<std::string> DataResources(const S3Place& place) {
+  if (place.is_selected || place.is_folder) return {Below(place)};
+  return {KeyResource(place, place.key), Below(place)};
+}
+
 std::string IamPolicy(const RunOptions& run) {
   const S3Place kept = PlaceAt(run.supervisor.checkpoint, 0);
   std::set<std::string> buckets;
   std::set<std::string> directory_buckets;  // their sessions may do everything
   std::set<std::string> read;
+  std::set<std::string> index;
   const auto use = [&](const std::string& bucket) {
     (IsDirectoryBucket(bucket) ? directory_buckets : buckets).insert(BucketResource(bucket));
   };
   use(kept.bucket);
   for (const S3Place& place : PlacesRead(run)) {
     use(place.bucket);
-    if (!IsDirectoryBucket(place.bucket)) read.insert(ObjectArn(place));
+    if (IsDirectoryBucket(place.bucket)) continue;
+    for (const std::string& resource : DataResources(place)) read.insert(resource);
+    for (const std::string& resource : IndexResources(place)) {
+      read.insert(resource);
+      index.insert(resource);
+    }
   }
-  const auto below = [](const S3Place& place) {
-    return ObjectResource(place.bucket, place.key.empty() ? "*" : place.key + "/*");
-  };
   std::vector<std::string> written;
   for (const std::string& uri : {run.job.output, run.job.checkpoints}) {
-    if (uri.starts_with(kS3) && !IsDirectoryBucket(PlaceAt(uri, 0).bucket)) written.push_back(below(PlaceAt(uri, 0)));
+    if (!uri.starts_with(kS3)) continue;
+    const S3Place place = PlaceAt(uri, 0);
+    use(place.bucket);
+    if (!IsDirectoryBucket(place.bucket)) written.push_back(Below(place));
   }
   TemplateValues values = {{"tag", InPolicy(JobTag(run.supervisor.checkpoint))}};
   if (!buckets.empty()) values["buckets"] = buckets;
   if (!directory_buckets.empty()) values["directory-buckets"] = directory_buckets;
-  if (!IsDirectoryBucket(kept.bucket)) values["kept"] = below(kept);
+  if (!IsDirectoryBucket(kept.bucket)) values["kept"] = Below(kept);
   if (!read.empty()) values["read"] = read;
+  if (!index.empty()) values["index"] = index;
   if (!written.empty()) values["written"] = written;
   if (!run.volumes.empty()) {
     for (const VolumeOptions& volume : run.volumes) values["volumes"].push_back(InPolicy(volume.name));

@@ -78,8 +78,54 @@ TEST(SpotFile, APolicyAllowsWhatTheRunNeeds) {
   run.job.channels = {"train=s3://data/train,mode=Pipe"};
   run.job.output = "s3://out/o";
   policy = json::parse(*SpotFile(run, options));
-  EXPECT_EQ(Sids(policy), "List ReadData KeepCheckpointsAndLogs KeepOutput FindTheFleet EndTheFleet ");
-  EXPECT_EQ(policy["Statement"][1]["Resource"].dump(), R"(["arn:aws:s3:::data/train*","arn:aws:s3:::out/o*"])");
+  EXPECT_EQ(Sids(policy), "List ReadData KeepIndex KeepCheckpointsAndLogs KeepOutput FindTheFleet EndTheFleet ");
+  EXPECT_EQ(policy["Statement"][0]["Resource"].dump(),
+            R"(["arn:aws:s3:::bucket","arn:aws:s3:::data","arn:aws:s3:::out"])");
+  EXPECT_EQ(policy["Statement"][4]["Resource"].dump(), R"(["arn:aws:s3:::out/o/*"])");
+}
+
+// A data set, and the resources that its reader and its index need.
+struct DataCase {
+  const char* uri;
+  json read;
+  json index;
+};
+
+const json& StatementOf(const json& policy, const std::string& sid) {
+  for (const json& statement : policy["Statement"])
+    if (statement["Sid"] == sid) return statement;
+  static const json kNone;
+  return kNone;
+}
+
+TEST(SpotFile, APolicyGrantsTheDataAndTheirIndexAndNoSiblings) {
+  const std::string b = "arn:aws:s3:::b/";
+  const std::vector<DataCase> cases = {
+      // Only the store knows if this is a folder or an object.
+      {"s3://b/train",
+       {b + ".millrace/train.index*", b + "train", b + "train/*", b + "train/.millrace/*"},
+       {b + ".millrace/train.index*", b + "train/.millrace/*"}},
+      {"s3://b/train/", {b + "train/*", b + "train/.millrace/*"}, {b + "train/.millrace/*"}},
+      {"s3://b", {b + "*", b + ".millrace/*"}, {b + ".millrace/*"}},
+      {"s3://b/", {b + "*", b + ".millrace/*"}, {b + ".millrace/*"}},
+      {"s3://b/d/x.tar",
+       {b + "d/.millrace/x.tar.index*", b + "d/x.tar", b + "d/x.tar/*", b + "d/x.tar/.millrace/*"},
+       {b + "d/.millrace/x.tar.index*", b + "d/x.tar/.millrace/*"}},
+      {"s3://b/d/x-{000..123}.tar", {b + "d/.millrace/*", b + "d/x-*"}, {b + "d/.millrace/*"}},
+      {"s3://b/d/*.jpg", {b + "d/*", b + "d/.millrace/*"}, {b + "d/.millrace/*"}},
+      {"s3://b/a$b/", {b + "a${$}b/*", b + "a${$}b/.millrace/*"}, {b + "a${$}b/.millrace/*"}},
+  };
+  for (const DataCase& one : cases) {
+    RunOptions run = RunOfTest();
+    run.supervisor.command.emplace_back(one.uri);
+    const json policy = json::parse(*SpotFile(run, Options("iam-policy")));
+    const json& read = StatementOf(policy, "ReadData");
+    const json& index = StatementOf(policy, "KeepIndex");
+    EXPECT_EQ(read["Action"].dump(), R"(["s3:GetObject"])");
+    EXPECT_EQ(index["Action"].dump(), R"(["s3:PutObject","s3:DeleteObject","s3:AbortMultipartUpload"])");
+    EXPECT_EQ(read["Resource"], one.read) << one.uri;
+    EXPECT_EQ(index["Resource"], one.index) << one.uri;
+  }
 }
 
 TEST(SpotFile, APolicyNamesAccessPoints) {
@@ -88,7 +134,7 @@ TEST(SpotFile, APolicyNamesAccessPoints) {
   const json policy = json::parse(*SpotFile(run, Options("iam-policy")));
   const std::string point = "arn:aws:s3:eu-west-1:123456789012:accesspoint/p";
   EXPECT_THAT(policy.dump(), HasSubstr("\"" + point + "\""));
-  EXPECT_THAT(policy.dump(), HasSubstr("\"" + point + "/object/set*\""));
+  EXPECT_THAT(policy.dump(), HasSubstr("\"" + point + "/object/set/*\""));
 }
 
 TEST(SpotFile, APolicyAllowsSessionsOfDirectoryBuckets) {

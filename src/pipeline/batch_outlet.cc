@@ -86,7 +86,7 @@ absl::StatusOr<std::optional<Batch>> BatchOutlet::Next() {
   hooks_.waits();
   if (!end_) {
     return absl::ResourceExhaustedError(
-        fmt::format("the program holds all {} batches that fit into the {}; let go of some (copy what you keep, or "
+        fmt::format("the program holds all {} batches that fit into the {}; release some (copy what you keep, or "
                     "keep only what you need of each), or raise the budget",
                     slots_, budget_));
   }

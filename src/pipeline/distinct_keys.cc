@@ -30,8 +30,8 @@ absl::Status CheckKeysDiffer(const Index& index, const std::string& uri) {
   const uint64_t different = keys.Estimate();
   if (different >= index.size() / 2) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
-      "{}: only about {} of {} samples have keys of their own, and a split puts samples of one key into one part, so "
-      "parts would be neither random nor of the sizes asked for; if keys are groups that belong together, say so: "
+      "{}: only about {} of {} samples have keys of their own. A split puts samples of one key into one part, so parts "
+      "would not be random, and would not have the sizes asked for. If keys are groups that belong together, say so: "
       "--split-groups, or in Python split(..., groups=True)",
       uri, different, index.size()));
 }

@@ -68,15 +68,14 @@ absl::Status CheckStart(const LoaderPlan& plan) {
     if (plan.source.tokens() != nullptr) more = ", or the rows of tokens (length, layout, long documents)";
     if (plan.bucketed()) {
       more =
-          ", or the lengths of the buckets, the rows of their steps (batch size x number of ranks) or whether the last "
-          "batch "
-          "is dropped, all of which decide about the order of steps";
+          ", or the lengths of the buckets, the rows of a step (batch size x number of ranks) or the use of the last "
+          "batch";
     }
     if (HasOthers(plan.source))
       more = ", or fields= are others: they decide which samples without an image belong to the data set";
     return absl::FailedPreconditionError(
         fmt::format("the position {} belongs to another order: the data set, its index, the seed or the shuffle, "
-                    "subset or mix are not those of the run that wrote it{} (there {:016x}, here {:016x})",
+                    "subset or mix differ from the run that wrote it{} (there {:016x}, here {:016x})",
                     start.ToString(), more, start.fingerprint, plan.fingerprint));
   }
   if (start.consumed >= plan.positions()) {

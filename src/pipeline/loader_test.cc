@@ -325,7 +325,7 @@ TEST_F(LoaderTest, ABatchStaysAsLongAsItIsHeldAndTooManyAreRefused) {
       }
     }
     EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("let go of some"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("release some"));
     std::set<const std::byte*> memory;
     for (const Batch& batch : held) EXPECT_TRUE(memory.insert(batch.Bytes("image").data()).second);
     EXPECT_TRUE(loader->WaitReady(std::chrono::hours(1)));  // with that refusal

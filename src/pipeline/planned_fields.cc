@@ -149,8 +149,8 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> NumberClasses(const Source& so
     alike = false;
     if (numbered == nullptr) continue;
     return absl::InvalidArgumentError(
-        fmt::format("classes of {} are names, which are numbered together with those of the other data sets of the "
-                    "mix, but classes of {} are numbers: pack the data sets with numbers by one --class-map",
+        fmt::format("classes of {} are names, but classes of {} are numbers: names are numbered together with those "
+                    "of the other data sets of the mix. Pack the data sets with numbers by one --class-map",
                     part.dataset->uri(), numbered->uri()));
   }
   if (alike) numbers.clear();

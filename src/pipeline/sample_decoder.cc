@@ -75,7 +75,7 @@ absl::StatusOr<DecodedRow> SampleDecoder::Damaged(const BatchRow& to, const absl
   if (!absl::IsDataLoss(damage)) return damage;
   if (plan_.options.bad_samples == BadSamples::kFail) {
     return absl::DataLossError(fmt::format(
-        "{}: {}; to go on without damaged samples, have them replaced, or their rows masked (feed: --bad-samples "
+        "{}: {}; to continue without damaged samples, have them replaced, or their rows masked (feed: --bad-samples "
         "replace or mask, Python: bad_samples=\"replace\" or \"mask\")",
         NameOf(source_, to.draw.item), ToStd(damage.message())));
   }
@@ -125,7 +125,9 @@ absl::StatusOr<const IndexedField*> SampleDecoder::Find(const PlannedField& fiel
                    field.fields.front());
   }
   if (std::find_if(found + 1, entry_.fields.end(), is_one) != entry_.fields.end()) {
-    return InField(absl::FailedPreconditionError("the sample has several images; name the field to decode"),
+    return InField(absl::FailedPreconditionError(
+                       "the sample has several images; name the field to decode (feed: --image-field NAME, "
+                       "Python: fields={\"image\": millrace.Image(\"NAME\")})"),
                    found->name);
   }
   return &*found;

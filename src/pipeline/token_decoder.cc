@@ -71,7 +71,7 @@ absl::Status TokenDecoder::Damaged(const BatchRow& to, const PlacedPiece& placed
   if (!absl::IsDataLoss(damage)) return damage;
   if (plan_.options.bad_samples == BadSamples::kFail) {
     return absl::DataLossError(
-        fmt::format("{}: {}; to go on without damaged samples, have them replaced by padding (feed: --bad-samples "
+        fmt::format("{}: {}; to continue without damaged samples, have them replaced by padding (feed: --bad-samples "
                     "replace, Python: bad_samples=\"replace\")",
                     NameOf(to), ToStd(damage.message())));
   }

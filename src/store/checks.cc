@@ -100,8 +100,7 @@ absl::Status DamagedSpans(std::string_view uri, const GetOptions& options, std::
 absl::Status DamagedSpan(std::string_view uri, ByteRange span) {
   return absl::DataLossError(
       fmt::format("{}: its {} bytes at offset {} are not those that were indexed: they have another CRC32C; restore "
-                  "the object from "
-                  "a copy, or, if it was replaced deliberately, build the index again (millrace index)",
+                  "the object from a copy. If it was replaced deliberately, build the index again (millrace index)",
                   uri, span.length, span.offset));
 }
 

@@ -53,7 +53,7 @@ bool WholeCheck::Matches() const {
 absl::Status WholeCheck::Damaged(std::string_view how_often) const {
   return absl::DataLossError(fmt::format(
       "{}: what arrived{} does not match the {} that the store keeps for it; it was damaged on the way or in "
-      "the store: try again, and if that does not help restore the object",
+      "the store. Try again; if that does not help, restore the object",
       uri_, how_often, ChecksumKindName(expected_->kind)));
 }
 

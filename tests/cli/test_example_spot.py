@@ -241,10 +241,10 @@ def test_the_policy_allows_what_the_script_does(example: Path) -> None:
         assert f"ec2:{action}" in allowed and f"aws ec2 {call} " in script
     assert {"s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"} <= allowed
     resources = {statement["Sid"]: statement["Resource"] for statement in policy["Statement"]}
-    assert (
-        resources["ReadData"] == ["arn:aws:s3:::my-bucket/train*"]
-        and resources["KeepCheckpointsAndLogs"] == "arn:aws:s3:::my-bucket/run-7/*"
-    )
+    index = ["arn:aws:s3:::my-bucket/.millrace/train.index*", "arn:aws:s3:::my-bucket/train/.millrace/*"]
+    data = ["arn:aws:s3:::my-bucket/train", "arn:aws:s3:::my-bucket/train/*"]
+    assert sorted(resources["ReadData"]) == sorted(data + index) and resources["KeepIndex"] == index
+    assert resources["KeepCheckpointsAndLogs"] == "arn:aws:s3:::my-bucket/run-7/*"
     assert not {action for action in allowed if "Volume" in action}
 
 

@@ -119,15 +119,44 @@ def test_a_whole_bucket_needs_a_confirmation(millrace: Millrace, bucket: Bucket)
         ["-r", "s3://bkt/*/**/"],
         ["s3://bkt/**"],
         ["s3://bkt/train/a", "s3://bkt/**/*"],
+        # Each pattern without a literal prefix asks, however much of the bucket it matches.
+        *([*recursive, f"s3://bkt/{pattern}"] for recursive in ([], ["-r"]) for pattern in WITHOUT_PREFIX),
     ):
         done = millrace("rm", *words, code=2, env=bucket.env)
-        assert b"is a whole bucket; add --yes" in done.stderr
+        assert b"whole bucket; add --yes" in done.stderr, words
     assert bucket.keys() == ["b", "train/a"]
     assert b"would remove 2 objects" in millrace("rm", "-r", "s3://bkt", "--dry-run", env=bucket.env).stdout
     assert b"would remove 2 objects" in millrace("rm", "s3://bkt/**", "--dry-run", env=bucket.env).stdout
-    millrace("rm", "--recursive", "s3://bkt/train", env=bucket.env)  # prefixes and other patterns need none
-    millrace("rm", "s3://bkt/*", env=bucket.env)
+    millrace("rm", "--recursive", "s3://bkt/train", env=bucket.env)  # a prefix needs no confirmation
+    millrace("rm", "--yes", "s3://bkt/*", env=bucket.env)
     assert bucket.keys() == []
+
+
+WITHOUT_PREFIX = [
+    "*",
+    "?",
+    "?**",
+    "*?",
+    "**",
+    "***",
+    "**/*",
+    "*/*",
+    "*/**",
+    "[a-z]*",
+    "[!x]**",
+    "*.tmp",
+    "**/*.tmp",
+    "*/b",
+]
+
+
+@pytest.mark.parametrize("pattern", ["t**", "train/**", "train/?", "t?ain/*", r"\*/**", r"\[a]*", "/**"])
+def test_a_pattern_with_a_literal_prefix_needs_no_confirmation(
+    millrace: Millrace, bucket: Bucket, pattern: str
+) -> None:
+    bucket.put(**{"train/a": b"1", "*/a": b"2", "[a]": b"3", "/a": b"4", "b": b"5"})
+    millrace("rm", f"s3://bkt/{pattern}", env=bucket.env)
+    assert len(bucket.keys()) == 4 and "b" in bucket.keys()
 
 
 @pytest.mark.parametrize("uri", ["s3://bkt", "s3://bkt/**"])
@@ -146,7 +175,8 @@ def test_a_terminal_is_asked_for_a_whole_bucket(millrace_bin: Path, bucket: Buck
     shown = b""
     while b"[y/N]" not in shown:
         shown += os.read(main, 65536)
-    assert b"Remove everything in the bucket s3://bkt" in shown
+    pattern = b" that matches '**'" if "*" in uri else b""
+    assert b"Remove everything in the bucket s3://bkt" + pattern + b"?" in shown
     os.write(main, answer)
     with contextlib.suppress(OSError):  # the end, of a terminal
         while piece := os.read(main, 65536):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import signal
 import socket
 import statistics
@@ -108,6 +109,51 @@ def test_port_can_be_chosen(millrace_bin: Path, tmp_path: Path) -> None:
     process.terminate()
     assert process.wait(120) == 0
     process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            [],
+            "AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1",
+        ),
+        (["--anonymous", "--region", "eu-west-1"], "AWS_REGION=eu-west-1 AWS_DEFAULT_REGION=eu-west-1"),
+        (
+            ["--access-key", "a;b", "--secret-key", "mine"],
+            "AWS_ACCESS_KEY_ID='a;b' AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1"
+            "  # AWS_SECRET_ACCESS_KEY is the secret that you gave",
+        ),
+    ],
+)
+def test_the_server_prints_the_settings_of_its_clients(
+    millrace_bin: Path, tmp_path: Path, options: list[str], expected: str
+) -> None:
+    """The line works in a shell, for a client that knows nothing else; it has no secret that the user has set."""
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "key").write_bytes(b"1")
+    words = [millrace_bin, "devstore", tmp_path, "--port", "0", *options]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        line = process.stdout.readline()
+        script = line + ("export AWS_SECRET_ACCESS_KEY=mine\n" if "mine" in options else "") + '"$0" ls s3://bucket'
+        script += " --no-sign-request" if "--anonymous" in options else ""
+        clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+        listed = subprocess.run(["bash", "-c", script, millrace_bin], env=clean, capture_output=True, text=True)
+        process.terminate()
+    assert line == f"export AWS_ENDPOINT_URL={url} {expected}\n"
+    assert listed.returncode == 0 and "key" in listed.stdout, listed.stderr
+
+
+def test_the_settings_name_the_ca_file(millrace_bin: Path) -> None:
+    words = [millrace_bin, "devstore", "mem:", "--port", "0", "--tls"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ca_file = process.stdout.readline().removeprefix("CA file: ").strip()
+        process.stdout.readline()
+        assert process.stdout.readline().endswith(f" AWS_CA_BUNDLE={ca_file}\n")
+        process.terminate()
 
 
 def test_tls(devstore: Any) -> None:

@@ -16,6 +16,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
+from millrace._restore import Restore
 from millrace.checkpoint_export import export_checkpoint, main
 from safetensors.torch import load_file
 from support import binary
@@ -121,6 +122,64 @@ def test_damage_is_found(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shard.write_bytes(data)
     assert main([str(run), str(tmp_path / "out.pt")]) == 1
     assert not (tmp_path / "out.pt").exists()
+
+
+def test_a_step_that_is_replaced_while_it_is_read_is_read_again(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another attempt of the same step takes the place of the one that was found, once or each time."""
+    reads = 0
+
+    def replace_then_read(self: Restore, *args: Any, **options: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        if reads <= replacements:
+            millrace.Checkpoints(run, keep=1).save(2, {"model": {"w": torch.full((2,), float(reads))}})
+        return whole(self, *args, **options)
+
+    whole = Restore.run
+    monkeypatch.setattr(Restore, "run", replace_then_read)
+    replacements = 1
+    assert export_checkpoint(run, tmp_path / "out.pt", step=2) == 2
+    assert torch.load(tmp_path / "out.pt", weights_only=True)["model"]["w"].tolist() == [1, 1]
+    replacements = 1000
+    with pytest.raises(millrace.NotFoundError, match="step 2 was replaced while it was read; read it again, or name"):
+        export_checkpoint(run, tmp_path / "out.pt", step=2)
+    assert torch.load(tmp_path / "out.pt", weights_only=True)["model"]["w"].tolist() == [1, 1]
+
+
+def test_a_step_that_is_removed_while_it_is_read_is_named(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove_then_read(self: Restore, *args: Any, **options: Any) -> Any:
+        millrace.Checkpoints(run, keep=1).save(3, {"model": {"w": torch.ones(2)}})
+        return whole(self, *args, **options)
+
+    whole = Restore.run
+    monkeypatch.setattr(Restore, "run", remove_then_read)
+    with pytest.raises(millrace.NotFoundError, match="removed while it was read; .* no checkpoint of step 1"):
+        export_checkpoint(run, tmp_path / "out.pt", step=1)
+
+
+@pytest.mark.parametrize("ending", ["pt", "safetensors"])
+def test_without_torch_the_error_names_the_option(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, ending: str
+) -> None:
+    for name in ("torch", "safetensors.torch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main([str(run), str(tmp_path / f"out.{ending}"), "--json"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "" and "torch" in shown.err and "name a Python that has it by --python" in shown.err
+
+
+def test_a_python_without_millrace_is_named(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    words = [binary(), "checkpoint", "export", run, tmp_path / "out.pt", "--python", bare, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "No module named 'millrace'" in done.stderr
+    assert "install it, or name a Python that has it by --python" in done.stderr
 
 
 def test_the_command(run: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -10,6 +10,7 @@ import tarfile
 from typing import Any
 
 import millrace
+import millrace.transforms as T
 import numpy as np
 import pytest
 from millrace import _core, _errors
@@ -200,6 +201,18 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
         ({"image": millrace.Image(dtype="u8", mean=0.5)}, "mean and std are for pixels that are floats"),
         ({"image": millrace.Image(mean=(0.5, 0.5))}, "mean has 2 numbers for 3 channels"),
         ({"image": millrace.Image(std=(1, 1, 0))}, "deviation 0 of channel 2"),
+        (
+            {"image": millrace.Image(mean=(123.7, 116.3, 103.5))},
+            "mean has 123.7, as for pixels from 0 to 255 .* are 0 to 1;",
+        ),
+        ({"image": millrace.Image(mean=(0.5, 0.5, 1.1))}, "mean has 1.1, .* divide mean and std by 255"),
+        ({"image": millrace.Image(std=255)}, "std has 255, .* divide mean and std by 255"),
+        ({"normalize": ((123.7, 116.3, 103.5), (58.4, 57.1, 57.4))}, "mean has 123.7, as for pixels from 0 to 255"),
+        ({"normalize": (0, (58.4, 57.1, 57.4))}, "std has 58.4, as for pixels from 0 to 255"),
+        (
+            {"image": millrace.Image(transforms=[T.Resize((8, 8)), T.Normalize((124, 116, 104), (58, 57, 57))])},
+            "mean has 124, as for pixels from 0 to 255",
+        ),
         ({"normalize": (0.5, (1, float("inf"), 1))}, "deviation inf of channel 1"),
         ({"image": millrace.Image(crop=(0.5, 0.1))}, "crop scale"),
         ({"image": millrace.Image(crop="random", flip=1.5)}, "flip"),
@@ -364,3 +377,14 @@ def test_configure_refuses_wrong_types_and_too_little() -> None:
 def test_configure_checks_its_numbers(options: dict[str, Any]) -> None:
     with pytest.raises(millrace.InvalidArgumentError):
         millrace.configure(**options)
+
+
+def test_of_several_images_the_error_names_the_option_that_chooses(tmp_path: pathlib.Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as shard:
+        for name in ("0.png", "0.jpg", "0.cls"):
+            body = b"1" if name.endswith("cls") else png(make_pixels(0))
+            member = tarfile.TarInfo(name)
+            member.size = len(body)
+            shard.addfile(member, io.BytesIO(body))
+    with pytest.raises(millrace.Error, match=r"several images; name the field .*fields=\{\"image\": millrace.Image"):
+        next(iter(millrace.Loader(tmp_path, batch_size=1, size=8, output="numpy")))

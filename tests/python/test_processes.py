@@ -19,7 +19,7 @@ def digest():
     for batch in loader: pass
     return loader.report()["digest"]
 def in_child(work):
-    # What `work` prints appears; its exit status must be 0.
+    # The output of `work` appears; its exit status must be 0.
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:

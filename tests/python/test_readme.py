@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from support import binary, devstore, run_script, write_raw
 
 ROOT = Path(__file__).parents[2]
@@ -82,3 +83,32 @@ def test_the_commands_of_the_quickstart_run(tmp_path: Path) -> None:
                 },
             )
             assert done.returncode == 0, block + done.stdout + done.stderr
+
+
+def test_files_of_the_readers_own_reach_a_training_loop(tmp_path: Path) -> None:
+    """A reader has README.md, photos in class folders, and no account: the commands serve the photos, and train."""
+    (block,) = (block for block in blocks("README.md", "sh") if "devstore" in block)
+    (tmp_path / "photos").mkdir()
+    write_raw(tmp_path / "photos", 96)
+    (tmp_path / "train.py").write_text(blocks("README.md", "python")[0])
+    port = str(free_port())
+    script = block.replace("/tmp/s3", str(tmp_path / "s3")).replace("9000", port)
+    assert block.count("9000") == 2 and "/tmp/s3" not in script
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment |= {
+        "HOME": str(tmp_path),
+        "PATH": f"{binary().parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-ec", "trap 'kill %1; wait' EXIT\n" + script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "limited by" in done.stdout
+    (printed,) = (line for line in done.stdout.splitlines() if line.startswith("export "))
+    assert printed in script  # README shows the line that devstore prints
