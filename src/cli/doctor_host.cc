@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/process.h"
+#include "base/python_child.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "diagnose/host_doctor.h"
@@ -23,7 +24,7 @@ struct HostFlags {
   std::string uri;
   std::string disk = ".";
   std::string node;
-  std::string python = "python3";
+  std::string python = DefaultPython();
   std::string min_free = "1GiB";
   double min_memory = 0;
   double min_disk = 0;
