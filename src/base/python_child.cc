@@ -1,5 +1,11 @@
 #include "base/python_child.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+
 #include "base/process.h"
 
 namespace millrace {
@@ -23,11 +29,42 @@ except ImportError as error:
     sys.exit(f"{sys.executable}: {error}; install it, or name a Python that has it by --python")
 )";
 
+namespace fs = std::filesystem;
+
+bool IsProgram(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+}
+
+bool IsInPath(const std::string& name) {
+  std::istringstream folders(EnvironmentValue("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (!folder.empty() && IsProgram(fs::path(folder) / name)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
+std::string OwnPython() {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path beside = folder / "python3";
+  if (fs::exists(folder.parent_path() / "pyvenv.cfg", error) && IsProgram(beside)) return beside;
+  const fs::path packages = folder.parent_path().parent_path();
+  if (!folder.string().ends_with("-packages/millrace/bin")) return {};
+  std::string name = packages.parent_path().filename();
+  if (!name.starts_with("python3.")) return {};
+  const fs::path own = packages.parent_path().parent_path().parent_path() / "bin" / name;
+  if (IsProgram(own)) return own;
+  return IsInPath(name) ? name : "";
+}
+
 std::string DefaultPython() {
-  std::string named = EnvironmentValue("MILLRACE_PYTHON");
-  return named.empty() ? "python3" : named;
+  for (std::string python : {EnvironmentValue("MILLRACE_PYTHON"), OwnPython()}) {
+    if (!python.empty()) return python;
+  }
+  return "python3";
 }
 
 std::string PythonProgram(std::string_view program) {

@@ -15,7 +15,12 @@
 
 namespace millrace {
 
-/// Returns the Python that MILLRACE_PYTHON names, else "python3".
+/// Returns the Python of the environment into which pip has put this program; "" if that did not, or it is not found. A
+/// wheel is at PREFIX/lib/python3.11/site-packages, whose Python is PREFIX/bin/python3.11, or that name in PATH where
+/// pip installs beside the system. A program in the bin/ of a virtual environment has the Python beside it.
+std::string OwnPython();
+
+/// Returns the Python that MILLRACE_PYTHON names, else OwnPython(), else "python3".
 std::string DefaultPython();
 
 /// Returns the program, as it is given to `python -c` or `python -`.

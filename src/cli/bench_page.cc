@@ -30,13 +30,14 @@ sys.path.insert(0, sys.argv.pop(1))
 runpy.run_module("bench", run_name="__main__")
 )";
 
-/// Returns the Python of MILLRACE_PYTHON, and the one of PATH. Others come with this program: beside it, or of the
-/// environment whose package holds it (PREFIX/lib/python3.11/site-packages/millrace/bin).
+/// Returns the Python of MILLRACE_PYTHON, that of the environment of this program, the one of PATH, and the one beside
+/// this program.
 std::vector<std::string> KnownPythons() {
   std::error_code error;
   const std::string here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
-  std::vector<std::string> known = {DefaultPython(), "python3", here + "/python3"};
-  if (here.ends_with("/site-packages/millrace/bin")) known.push_back(here + "/../../../../../bin/python3");
+  std::vector<std::string> known = {DefaultPython()};
+  if (std::string own = OwnPython(); !own.empty()) known.push_back(std::move(own));
+  known.insert(known.end(), {"python3", here + "/python3"});
   return known;
 }
 

@@ -40,7 +40,7 @@ struct CopyCheckpointFlags {
   std::optional<uint64_t> step;
   uint64_t keep = 0;
   std::string name;
-  std::string python = "python3";
+  std::string python = DefaultPython();
   bool allow_pickle = false;
   bool json = false;
 };
@@ -50,7 +50,7 @@ struct ExportCheckpointFlags {
   std::string file;
   std::optional<uint64_t> step;
   std::vector<std::string> only;
-  std::string python = "python3";
+  std::string python = DefaultPython();
   bool json = false;
 };
 

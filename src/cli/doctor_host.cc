@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/process.h"
+#include "base/python_child.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "diagnose/host_doctor.h"
@@ -21,7 +22,7 @@ namespace {
 
 struct HostFlags {
   std::string uri;
-  HostDoctorOptions options{.python = "python3"};
+  HostDoctorOptions options{.python = DefaultPython()};
   std::string min_free = "1GiB";
   bool json = false;
 };

@@ -20,7 +20,7 @@ struct PackTextFlags {
 
 void AddPackTextOptions(Command pack, PackTextFlags* flags);
 
-/// Runs millrace._text_corpus of the Python that MILLRACE_PYTHON names, else `python3`, in place of this process: it
+/// Runs millrace._text_corpus of DefaultPython() (base/python_child.h) in place of this process: it
 /// has the package `tokenizers`, if any. Returns only if there is no Python.
 absl::Status RunPackText(const std::vector<std::string>& sources, const std::string& destination,
                          const PackTextFlags& flags, bool skip_bad, bool force, bool json);

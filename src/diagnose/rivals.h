@@ -59,7 +59,7 @@ struct RivalPoint {
 
 struct RivalRun {
   std::string uri;           // of the data
-  std::string environments;  // a folder: NAME/bin/python below it runs the rival, if it exists; else $MILLRACE_PYTHON
+  std::string environments;  // a folder: NAME/bin/python below it runs the rival, if it exists; else DefaultPython()
   std::string scratch;       // an existing folder for what is downloaded; all of it is the rival's
   std::string copies;        // a URI below which copies of the data may be put, for rivals that read other formats; "":
                              // these are left out

@@ -19,8 +19,8 @@ struct ParquetTarget {
   std::string key;     // of the samples: KEY/00000000 and so on
 };
 
-/// Makes MDS shards of a local Parquet file, all of them durable, or none, by the Python that MILLRACE_PYTHON names,
-/// else `python3`; leftovers of an earlier call are replaced. One at a time for a target. The process takes
+/// Makes MDS shards of a local Parquet file, all of them durable, or none, by DefaultPython()
+/// (base/python_child.h); leftovers of an earlier call are replaced. One at a time for a target. The process takes
 /// memory for a row group, or a part of one, beside any budget. FailedPrecondition without Python or pyarrow, with the
 /// remedy; InvalidArgument for columns that cannot become fields, and for rows that take more than 1,000 times the size
 /// of the file and 64 MiB; ResourceExhausted before the disk is full; Cancelled soon after a stop. Blocks.
