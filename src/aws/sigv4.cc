@@ -214,7 +214,7 @@ Sha256Digest SigningKey(const std::string& secret, std::string_view date, const 
   return HmacSha256(Bytes(service_key), AsBytes("aws4_request"));
 }
 
-// What signs the requests of a secret and a place within one second. Each thread keeps the last.
+// Signs the requests of a secret and a place within one second. Each thread keeps the last.
 struct Signer {
   std::string secret, amz_date;
   SigV4Scope scope;

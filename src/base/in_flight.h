@@ -18,7 +18,7 @@ class InFlight {
     over_ = true;
     ended_.notify_all();
   }
-  /// Returns when all has ended. Call it once. What begins meanwhile begins before something else ends.
+  /// Returns when all has ended. Call it once. More may begin meanwhile, as long as something else has not ended.
   void Wait() {
     if (state_.fetch_or(kWaiting, std::memory_order_acq_rel) == 0) return;
     std::unique_lock lock(mutex_);
