@@ -18,16 +18,22 @@ namespace millrace {
 
 namespace {
 
+using namespace std::string_view_literals;
+
 constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
 
-bool Unreserved(char c) {
-  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-         c == '_' || c == '~';
+constexpr std::array<bool, 256> MakeUnreserved() {
+  std::array<bool, 256> unreserved{};
+  for (const char c : "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"sv) {
+    unreserved[static_cast<unsigned char>(c)] = true;
+  }
+  return unreserved;
 }
+constexpr std::array<bool, 256> kUnreserved = MakeUnreserved();
 
 /// Leading and trailing spaces go, runs of spaces become one.
 void AppendTrimmed(std::string& out, std::string_view value) {
-  if (std::none_of(value.begin(), value.end(), [](char c) { return c == ' ' || c == '\t'; })) {
+  if (value.find(' ') == value.npos && value.find('\t') == value.npos) {
     out.append(value);
     return;
   }
@@ -72,15 +78,8 @@ std::string CanonicalQuery(std::string_view query) {
 
 constexpr size_t kDateLength = 8;  // of what AmzDate gives
 
-void AppendScope(std::string* out, std::string_view amz_date, const SigV4Scope& scope) {
-  out->append(amz_date.substr(0, kDateLength)).append("/").append(scope.region).append("/").append(scope.service);
-  out->append("/aws4_request");
-}
-
 std::string ScopeText(std::string_view amz_date, const SigV4Scope& scope) {
-  std::string text;
-  AppendScope(&text, amz_date, scope);
-  return text;
+  return absl::StrCat(ToAbsl(amz_date.substr(0, kDateLength)), "/", scope.region, "/", scope.service, "/aws4_request");
 }
 
 ByteSpan Bytes(const Sha256Digest& digest) {
@@ -103,48 +102,55 @@ void AppendNames(std::string& out, std::span<const HttpHeaders::Field> fields) {
   }
 }
 
-// The fields are in order of their names, which are in lower case. The values of one name are joined.
+// The fields are in order of their names, which are in lower case; `names` is what AppendNames makes of them. The
+// values of one name are joined.
 void AppendCanonical(std::string* to, std::string_view method, std::string_view target,
-                     std::span<const HttpHeaders::Field> fields, std::string_view payload_hash) {
+                     std::span<const HttpHeaders::Field> fields, std::string_view names,
+                     std::string_view payload_hash) {
   const size_t question = target.find('?');
   const std::string_view path = target.substr(0, question);
   const std::string_view query = question == std::string_view::npos ? std::string_view() : target.substr(question + 1);
   std::string& out = *to;
-  out.append(method).append("\n").append(path.empty() ? "/" : path).append("\n");
+  out.append(method).append("\n"sv).append(path.empty() ? "/"sv : path).append("\n"sv);
   if (!query.empty()) out.append(CanonicalQuery(query));
-  out.append("\n");
+  out.push_back('\n');
   const auto repeats = [&](size_t i) { return i > 0 && fields[i].first == fields[i - 1].first; };
   for (size_t i = 0; i < fields.size(); ++i) {
     if (repeats(i)) {
       out.back() = ',';  // of the line before
     } else {
-      out.append(fields[i].first).append(":");
+      out.append(fields[i].first);
+      out.push_back(':');
     }
     AppendTrimmed(out, fields[i].second);
-    out.append("\n");
+    out.push_back('\n');
   }
-  out.append("\n");
-  AppendNames(out, fields);
-  out.append("\n").append(payload_hash);
+  out.append("\n"sv).append(names).append("\n"sv).append(payload_hash);
 }
 
 }  // namespace
 
 std::string UriEncode(std::string_view raw, bool keep_slash) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
   std::string out;
-  out.reserve(raw.size() + raw.size() / 4);
-  for (const char c : raw) {
-    if (Unreserved(c) || (c == '/' && keep_slash)) {
-      out.push_back(c);
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out.push_back('%');
-      out.push_back(kDigits[byte >> 4]);
-      out.push_back(kDigits[byte & 15]);
-    }
-  }
+  AppendUriEncoded(&out, raw, keep_slash);
   return out;
+}
+
+void AppendUriEncoded(std::string* out, std::string_view raw, bool keep_slash) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  const auto stays = [keep_slash](char c) {
+    return kUnreserved[static_cast<unsigned char>(c)] || (c == '/' && keep_slash);
+  };
+  while (!raw.empty()) {
+    const size_t plain = std::find_if_not(raw.begin(), raw.end(), stays) - raw.begin();
+    out->append(raw.substr(0, plain));
+    raw.remove_prefix(plain);
+    if (raw.empty()) return;
+    const auto byte = static_cast<unsigned char>(raw.front());
+    const char escape[] = {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    out->append(escape, sizeof escape);
+    raw.remove_prefix(1);
+  }
 }
 
 std::optional<std::string> UriDecode(std::string_view encoded) {
@@ -191,9 +197,11 @@ std::string CanonicalRequest(std::string_view method, std::string_view target, c
     }
     if (fields.size() == before) fields.emplace_back(name, "");
   }
+  std::string names;
+  AppendNames(names, fields);
   std::string text;
   text.reserve(1024);
-  AppendCanonical(&text, method, target, fields, payload_hash);
+  AppendCanonical(&text, method, target, fields, names, payload_hash);
   return text;
 }
 
@@ -206,31 +214,33 @@ Sha256Digest SigningKey(const std::string& secret, std::string_view date, const 
   return HmacSha256(Bytes(service_key), AsBytes("aws4_request"));
 }
 
-// The key of a secret, day and place signs all their requests: each thread keeps the last.
-const HmacKey& CachedSigningKey(std::string_view secret_key, std::string_view date, const SigV4Scope& scope) {
-  struct Last {
-    std::string secret, date;
-    SigV4Scope scope;
-    HmacKey key;
-  };
-  thread_local std::optional<Last> last;
-  if (!last || last->secret != secret_key || last->date != date || last->scope != scope) {
-    const Sha256Digest key = SigningKey(absl::StrCat("AWS4", ToAbsl(secret_key)), date, scope);
-    last.emplace(Last{std::string(secret_key), std::string(date), scope, HmacKey(Bytes(key))});
-  }
-  return last->key;
+// Signs the requests of a secret and a place within one second. Each thread keeps the last.
+struct Signer {
+  std::string secret, amz_date;
+  SigV4Scope scope;
+  std::string scope_text;
+  HmacKey key;        // of the day
+  HmacKey canonical;  // signs the hash of a canonical request
+};
+
+std::string BeginToSign(std::string_view amz_date, std::string_view scope_text) {
+  return absl::StrCat(ToAbsl(kAlgorithm), "\n", ToAbsl(amz_date), "\n", ToAbsl(scope_text), "\n");
 }
 
-void AppendTextToSign(std::string* out, std::string_view canonical_request, std::string_view amz_date,
-                      std::string_view scope_text) {
-  out->append(kAlgorithm).append("\n").append(amz_date).append("\n").append(scope_text).append("\n");
-  out->append(HexEncode(Sha256(AsBytes(canonical_request))));
-}
-
-void AppendSignature(std::string* out, std::string_view string_to_sign, std::string_view secret_key,
-                     std::string_view amz_date, const SigV4Scope& scope) {
-  const HmacKey& key = CachedSigningKey(secret_key, amz_date.substr(0, kDateLength), scope);
-  out->append(HexEncode(key.Sign(AsBytes(string_to_sign))));
+const Signer& CachedSigner(std::string_view secret_key, std::string_view amz_date, const SigV4Scope& scope) {
+  thread_local std::optional<Signer> last;
+  if (last && last->amz_date == amz_date && last->secret == secret_key && last->scope == scope) return *last;
+  const std::string_view date = amz_date.substr(0, kDateLength);
+  const bool same_key = last && last->amz_date.starts_with(date) && last->secret == secret_key && last->scope == scope;
+  const Sha256Digest of_day =
+      same_key ? Sha256Digest() : SigningKey(absl::StrCat("AWS4", ToAbsl(secret_key)), date, scope);
+  HmacKey key = same_key ? std::move(last->key) : HmacKey(Bytes(of_day));
+  last.reset();  // it has no key any more, also if something below throws
+  std::string scope_text = ScopeText(amz_date, scope);
+  HmacKey canonical = key.After(AsBytes(BeginToSign(amz_date, scope_text)));
+  last.emplace(Signer{std::string(secret_key), std::string(amz_date), scope, std::move(scope_text), std::move(key),
+                      std::move(canonical)});
+  return *last;
 }
 
 // Returns AmzDate of the last second in which this thread has signed something.
@@ -256,7 +266,7 @@ void SortByName(std::vector<HttpHeaders::Field>* fields) {
 
 // Signing needs these again and again, and they keep their room.
 struct SigningRoom {
-  std::string lowered, scope_text, canonical, to_sign, authorization;
+  std::string lowered, names, canonical, hash, authorization;
   std::vector<HttpHeaders::Field> fields;
 };
 
@@ -264,47 +274,44 @@ struct SigningRoom {
 
 std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope) {
   const std::string& amz_date = CachedAmzDate(time);
-  std::string text;
-  AppendTextToSign(&text, canonical_request, amz_date, ScopeText(amz_date, scope));
+  std::string text = BeginToSign(amz_date, ScopeText(amz_date, scope));
+  AppendHex(&text, Sha256(AsBytes(canonical_request)));
   return text;
 }
 
 std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
                       const SigV4Scope& scope) {
-  std::string signature;
-  AppendSignature(&signature, string_to_sign, secret_key, CachedAmzDate(time), scope);
-  return signature;
+  return HexEncode(CachedSigner(secret_key, CachedAmzDate(time), scope).key.Sign(AsBytes(string_to_sign)));
 }
 
 void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
                  const SigV4Scope& scope, absl::Time time) {
   thread_local SigningRoom room;
-  const std::string& amz_date = CachedAmzDate(time);
-  room.scope_text.clear();
-  AppendScope(&room.scope_text, amz_date, scope);
-  request.headers.Set("x-amz-date", amz_date);
+  const Signer& signer = CachedSigner(credentials.secret_key, CachedAmzDate(time), scope);
+  request.headers.Set("x-amz-date", signer.amz_date);
   request.headers.Set("x-amz-content-sha256", payload_hash);
   if (!credentials.session_token.empty()) request.headers.Set("x-amz-security-token", credentials.session_token);
   room.lowered.clear();  // names, to which `fields` refers
   for (const auto& [name, value] : request.headers) room.lowered.append(name);
   absl::AsciiStrToLower(&room.lowered);
   room.fields.clear();
-  std::string_view names = room.lowered;
+  std::string_view rest = room.lowered;
   for (const auto& [field, value] : request.headers) {
-    const std::string_view name = names.substr(0, field.size());
-    names.remove_prefix(field.size());
+    const std::string_view name = rest.substr(0, field.size());
+    rest.remove_prefix(field.size());
     if (!LeftUnsigned(name)) room.fields.emplace_back(name, value);
   }
   SortByName(&room.fields);
+  room.names.clear();
+  AppendNames(room.names, room.fields);
   room.canonical.clear();
-  AppendCanonical(&room.canonical, request.method, request.target, room.fields, payload_hash);
-  room.to_sign.clear();
-  AppendTextToSign(&room.to_sign, room.canonical, amz_date, room.scope_text);
-  room.authorization.assign(kAlgorithm).append(" Credential=").append(credentials.access_key).append("/");
-  room.authorization.append(room.scope_text).append(", SignedHeaders=");
-  AppendNames(room.authorization, room.fields);
-  room.authorization.append(", Signature=");
-  AppendSignature(&room.authorization, room.to_sign, credentials.secret_key, amz_date, scope);
+  AppendCanonical(&room.canonical, request.method, request.target, room.fields, room.names, payload_hash);
+  room.hash.clear();
+  AppendHex(&room.hash, Sha256(AsBytes(room.canonical)));
+  room.authorization.assign(kAlgorithm).append(" Credential="sv).append(credentials.access_key).append("/"sv);
+  room.authorization.append(signer.scope_text).append(", SignedHeaders="sv).append(room.names);
+  room.authorization.append(", Signature="sv);
+  AppendHex(&room.authorization, signer.canonical.Sign(AsBytes(room.hash)));
   request.headers.Set("Authorization", room.authorization);
 }
 

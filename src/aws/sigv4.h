@@ -27,6 +27,7 @@ struct Credentials {
 /// Percent-encodes as SigV4 wants: unreserved A-Z a-z 0-9 - . _ ~ stay, the rest becomes %XX in upper case;
 /// `keep_slash` for paths.
 std::string UriEncode(std::string_view raw, bool keep_slash);
+void AppendUriEncoded(std::string* out, std::string_view raw, bool keep_slash);
 
 /// Decodes %XX; '+' stays '+'. nullopt for a broken escape.
 std::optional<std::string> UriDecode(std::string_view encoded);

@@ -13,6 +13,9 @@ TEST(Crypto, PublishedVectors) {
   EXPECT_EQ(HexEncode(Sha256(AsBytes("abc"))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(HexEncode(HmacSha256(AsBytes("Jefe"), AsBytes("what do ya want for nothing?"))),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(HexEncode(HmacSha256(AsBytes(std::string(131, '\xaa')),  // RFC 4231, case 6
+                                 AsBytes("Test Using Larger Than Block-Size Key - Hash Key First"))),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
   EXPECT_EQ(HexEncode(Md5(AsBytes("message digest"))), "f96b697d7cb7938d525a2f31aaf161d0");
   EXPECT_EQ(Crc32c(AsBytes("123456789")), 0xe3069283u);
   EXPECT_EQ(Crc32c(AsBytes("")), 0u);
@@ -53,8 +56,10 @@ TEST(Crypto, EqualConstantTime) {
 TEST(Crypto, AKeySignsManyTexts) {
   for (const std::string& key : {std::string(), std::string("key"), std::string(200, 'k')}) {
     const HmacKey signer(AsBytes(key));
+    const HmacKey after = signer.After(AsBytes("begin "));
     for (const std::string& text : {std::string("text"), std::string(), std::string(1000, 't')}) {
       EXPECT_EQ(signer.Sign(AsBytes(text)), HmacSha256(AsBytes(key), AsBytes(text)));
+      EXPECT_EQ(after.Sign(AsBytes(text)), HmacSha256(AsBytes(key), AsBytes("begin " + text)));
     }
   }
 }

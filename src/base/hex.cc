@@ -1,16 +1,37 @@
 #include "base/hex.h"
 
+#include <array>
+
 namespace millrace {
 
-std::string HexEncode(std::span<const uint8_t> bytes) {
+namespace {
+
+using Pairs = std::array<std::array<char, 2>, 256>;
+
+constexpr Pairs MakePairs() {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out(bytes.size() * 2, '\0');
-  char* to = out.data();
+  Pairs pairs{};
+  for (size_t byte = 0; byte < pairs.size(); ++byte) pairs[byte] = {kDigits[byte >> 4], kDigits[byte & 15]};
+  return pairs;
+}
+constexpr Pairs kPairs = MakePairs();
+
+}  // namespace
+
+void AppendHex(std::string* to, std::span<const uint8_t> bytes) {
+  const size_t before = to->size();
+  to->resize(before + 2 * bytes.size());
+  char* at = to->data() + before;
   for (const uint8_t byte : bytes) {
-    *to++ = kDigits[byte >> 4];
-    *to++ = kDigits[byte & 15];
+    *at++ = kPairs[byte][0];
+    *at++ = kPairs[byte][1];
   }
-  return out;
+}
+
+std::string HexEncode(std::span<const uint8_t> bytes) {
+  std::string hex;
+  AppendHex(&hex, bytes);
+  return hex;
 }
 
 std::optional<std::string> HexDecode(std::string_view hex) {

@@ -16,7 +16,9 @@ constexpr int HexValue(char c) {
   return -1;
 }
 
-/// Returns the lower-case hex of any contiguous bytes.
+/// Appends the lower-case hex of any contiguous bytes.
+void AppendHex(std::string* to, std::span<const uint8_t> bytes);
+/// Returns it.
 std::string HexEncode(std::span<const uint8_t> bytes);
 
 /// Returns the bytes that hex of either case stands for; nullopt if a character is not a digit or half a byte is left.

@@ -1,52 +1,63 @@
 #include "base/hmac_key.h"
 
-#include <openssl/core_names.h>
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 
-#include <stdexcept>
-#include <string>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+// The state of a hash is copied for each text. EVP does that by allocations, and costs more than the hash.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 namespace millrace {
 
+// RFC 2104: H(key ^ opad, H(key ^ ipad, text)).
 struct HmacKey::State {
-  EVP_MAC* const mac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
-  EVP_MAC_CTX* const context = EVP_MAC_CTX_new(mac);
-
-  explicit State(ByteSpan key) {
-    std::string digest = "SHA256";
-    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0),
-                                 OSSL_PARAM_construct_end()};
-    static constexpr unsigned char kNone = 0;  // a null key means the one before
-    const auto* const bytes = key.empty() ? &kNone : reinterpret_cast<const unsigned char*>(key.data());
-    if (context == nullptr || EVP_MAC_init(context, bytes, key.size(), params) != 1) {
-      EVP_MAC_CTX_free(context);
-      EVP_MAC_free(mac);
-      throw std::runtime_error("OpenSSL has no HMAC with SHA-256");
-    }
-  }
-  ~State() {
-    EVP_MAC_CTX_free(context);
-    EVP_MAC_free(mac);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  SHA256_CTX inner, outer;  // after the block that the key makes
 };
 
-HmacKey::HmacKey(ByteSpan key) : state_(std::make_unique<State>(key)) {}
+HmacKey::HmacKey(ByteSpan key) : state_(std::make_unique<State>()) {
+  std::array<unsigned char, SHA256_CBLOCK> block{};
+  if (key.size() > block.size()) {
+    const Sha256Digest digest = Sha256(key);
+    std::copy(digest.begin(), digest.end(), block.begin());
+  } else {
+    std::transform(key.begin(), key.end(), block.begin(),
+                   [](std::byte byte) { return static_cast<unsigned char>(byte); });
+  }
+  const auto absorb = [&block](SHA256_CTX* context, unsigned char pad) {
+    std::array<unsigned char, SHA256_CBLOCK> padded;
+    std::transform(block.begin(), block.end(), padded.begin(),
+                   [pad](unsigned char byte) { return static_cast<unsigned char>(byte ^ pad); });
+    SHA256_Init(context);
+    SHA256_Update(context, padded.data(), padded.size());
+  };
+  absorb(&state_->inner, 0x36);
+  absorb(&state_->outer, 0x5c);
+}
+
+HmacKey::HmacKey(std::unique_ptr<State> state) : state_(std::move(state)) {}
 HmacKey::~HmacKey() = default;
 HmacKey::HmacKey(HmacKey&&) noexcept = default;
 HmacKey& HmacKey::operator=(HmacKey&&) noexcept = default;
 
 Sha256Digest HmacKey::Sign(ByteSpan data) const {
-  Sha256Digest digest{};
-  size_t length = digest.size();
-  EVP_MAC_CTX* const context = state_->context;
-  const bool signed_all =
-      EVP_MAC_init(context, nullptr, 0, nullptr) == 1 &&  // with the key that it has
-      EVP_MAC_update(context, reinterpret_cast<const unsigned char*>(data.data()), data.size()) == 1 &&
-      EVP_MAC_final(context, digest.data(), &length, digest.size()) == 1;
-  if (!signed_all) throw std::runtime_error("OpenSSL failed to sign with HMAC and SHA-256");
+  State state = *state_;
+  Sha256Digest digest;
+  SHA256_Update(&state.inner, data.data(), data.size());
+  SHA256_Final(digest.data(), &state.inner);
+  SHA256_Update(&state.outer, digest.data(), digest.size());
+  SHA256_Final(digest.data(), &state.outer);
   return digest;
 }
 
+HmacKey HmacKey::After(ByteSpan beginning) const {
+  auto state = std::make_unique<State>(*state_);
+  SHA256_Update(&state->inner, beginning.data(), beginning.size());
+  return HmacKey(std::move(state));
+}
+
 }  // namespace millrace
+
+#pragma GCC diagnostic pop

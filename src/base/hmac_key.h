@@ -6,8 +6,7 @@
 
 namespace millrace {
 
-/// Holds a key of HMAC-SHA-256 that signs many texts: what follows from the key alone is computed once. Not
-/// thread-safe.
+/// Holds a key of HMAC-SHA-256 that signs many texts: what follows from the key alone is computed once.
 class HmacKey {
  public:
   explicit HmacKey(ByteSpan key);
@@ -17,9 +16,13 @@ class HmacKey {
 
   /// Returns HmacSha256 of the key.
   Sha256Digest Sign(ByteSpan data) const;
+  /// Returns a key that signs texts which all begin in the same way: its Sign takes what follows `beginning`.
+  HmacKey After(ByteSpan beginning) const;
 
  private:
   struct State;
+  explicit HmacKey(std::unique_ptr<State> state);
+
   std::unique_ptr<State> state_;
 };
 

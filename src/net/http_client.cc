@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <new>
 #include <utility>
 
+#include "base/in_flight.h"
 #include "net/http_connection.h"
 #include "net/name_lookup.h"
 
@@ -41,25 +41,14 @@ class Shared {
     return tls_;
   }
 
-  void CallBegins() {
-    std::lock_guard lock(mutex_);
-    ++calls_;
-  }
-  void CallEnds() {
-    std::lock_guard lock(mutex_);
-    if (--calls_ == 0) none_.notify_all();
-  }
-  void WaitForNoCalls() {
-    std::unique_lock lock(mutex_);
-    none_.wait(lock, [this] { return calls_ == 0; });
-  }
+  void CallBegins() { calls_.Begin(); }
+  void CallEnds() { calls_.End(); }
+  void WaitForNoCalls() { calls_.Wait(); }
 
  private:
   std::once_flag tls_once_;
   absl::StatusOr<std::shared_ptr<asio::ssl::context>> tls_ = absl::UnknownError("not made");
-  std::mutex mutex_;
-  std::condition_variable none_;
-  uint64_t calls_ = 0;
+  InFlight calls_;
 };
 
 /// Holds the connections of one loop to one endpoint, and the calls that wait for one. It is used on the loop's thread
@@ -75,7 +64,7 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
         sweep_(loop) {}
 
   void Begin(std::shared_ptr<HttpJob> job);
-  void Cancel(const std::shared_ptr<HttpJob>& job);
+  void Cancel(const HttpJob& job);
   void Shutdown();
 
   const HttpEndpoint& endpoint() const override { return endpoint_; }
@@ -237,15 +226,17 @@ void Pool::OnFree(HttpConnection& connection, bool reusable) noexcept {
   if (reusable) KeepIdle(self);
 }
 
-void Pool::Cancel(const std::shared_ptr<HttpJob>& job) {
-  const auto busy = std::find_if(busy_.begin(), busy_.end(), [&](const Busy& entry) { return entry.job == job; });
+void Pool::Cancel(const HttpJob& job) {
+  const auto busy =
+      std::find_if(busy_.begin(), busy_.end(), [&](const Busy& entry) { return entry.job.get() == &job; });
   if (busy != busy_.end()) {
     const std::shared_ptr<HttpConnection> connection = busy->connection;
     return connection->Cancel();
   }
-  const auto waiting = std::find(waiting_.begin(), waiting_.end(), job);
+  const auto waiting =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& one) { return one.get() == &job; });
   if (waiting == waiting_.end()) return;
-  const std::shared_ptr<HttpJob> kept = job;
+  const std::shared_ptr<HttpJob> kept = *waiting;
   waiting_.erase(waiting);
   EndUnsent(kept, HttpErrorKind::kCancelled, "cancelled");
 }
@@ -306,17 +297,16 @@ void Pool::OnFound(boost::system::error_code error, const Addresses& found) {
   for (OnAddresses& waiter : std::exchange(resolving_for_, {})) waiter(error, addresses);
 }
 
-class Call final : public HttpCall {
+class Call final : public HttpJob {
  public:
-  Call(std::weak_ptr<Pool> pool, std::shared_ptr<HttpJob> job) : pool_(std::move(pool)), job_(std::move(job)) {}
+  Call(std::weak_ptr<Pool> pool, HttpRequest&& wanted, HttpResponseHandler& told)
+      : HttpJob(std::move(wanted), told), pool_(std::move(pool)) {}
   void Cancel() override {
-    if (const std::shared_ptr<Pool> pool = pool_.lock()) pool->Cancel(job_);
+    if (const std::shared_ptr<Pool> pool = pool_.lock()) pool->Cancel(*this);
   }
-  uint64_t body_bytes() const override { return job_->received; }
 
  private:
   const std::weak_ptr<Pool> pool_;
-  const std::shared_ptr<HttpJob> job_;
 };
 
 /// Start returns this for a call that has failed before it began.
@@ -342,7 +332,7 @@ struct HttpClient::Impl {
     for (LoopPools& pools : loops) RunAndWait(*pools.loop, [&] { task(pools); });
   }
 
-  std::shared_ptr<HttpCall> Begin(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler);
+  std::shared_ptr<HttpCall> Begin(EventLoop& loop, HttpRequest&& request, HttpResponseHandler& handler);
   void EndLater(EventLoop& loop, HttpResponseHandler& handler);
 
   Shared shared;
@@ -366,7 +356,8 @@ HttpClient::~HttpClient() {
   impl_->OnEveryLoop([](LoopPools& pools) { pools.pools.clear(); });
 }
 
-std::shared_ptr<HttpCall> HttpClient::Impl::Begin(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler) {
+std::shared_ptr<HttpCall> HttpClient::Impl::Begin(EventLoop& loop, HttpRequest&& request,
+                                                  HttpResponseHandler& handler) {
   LoopPools& mine =
       *std::find_if(loops.begin(), loops.end(), [&](const LoopPools& entry) { return entry.loop == &loop; });
   auto at = std::find_if(mine.pools.begin(), mine.pools.end(),
@@ -377,9 +368,8 @@ std::shared_ptr<HttpCall> HttpClient::Impl::Begin(EventLoop& loop, HttpRequest r
     at = mine.pools.insert(mine.pools.end(), std::move(pool));
   }
   const std::shared_ptr<Pool> pool = *at;
-  auto job = std::make_shared<HttpJob>(HttpJob{std::move(request), &handler});
-  auto call = std::make_shared<Call>(pool, job);
-  pool->Begin(std::move(job));
+  auto call = std::make_shared<Call>(pool, std::move(request), handler);
+  pool->Begin(call);
   return call;
 }
 

@@ -93,7 +93,7 @@ class HttpResponseHandler {
   virtual ~HttpResponseHandler() = default;
   virtual void OnPhase(HttpPhase phase) = 0;
   /// The final response's head has come; returns where the body goes. It is not called when the call fails before.
-  virtual HttpBodySink OnHead(const HttpResponseHead& head) = 0;
+  virtual HttpBodySink OnHead(HttpResponseHead head) = 0;
   /// This is the last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is
   /// touched afterwards. An exception that it throws is only logged.
   virtual void OnDone(HttpResult result) = 0;

@@ -21,6 +21,7 @@ namespace {
 // Heads of S3 are shorter than 1 KiB. Bytes that are received beyond the head are copied, so this is kept small.
 constexpr size_t kHeadBufferBytes = 4 * 1024;
 constexpr size_t kTextBufferBytes = 32 * 1024;
+constexpr size_t kUsualHeadBytes = 1024;  // of a request
 constexpr int kMaxInterimResponses = 8;
 
 bool IsEnd(const boost::system::error_code& error) {
@@ -40,11 +41,12 @@ std::string ProxyRefusal(int status) {
 void Serialize(const HttpRequest& request, const HttpProxy* proxy, std::string& out) {
   const HttpRequestHead& head = request.head;
   out.clear();
+  out.reserve(kUsualHeadBytes);
   out.append(head.method).append(" ");
   if (proxy != nullptr) out.append("http://").append(HostHeader(request.endpoint));
   out.append(head.target).append(" HTTP/1.1\r\n");
   if (proxy != nullptr) AddAuthorization(*proxy, out);
-  for (const auto& [name, value] : head.headers) out.append(name).append(": ").append(value).append("\r\n");
+  head.headers.AppendLines(&out);
   if (!request.body.empty() || head.method == "PUT" || head.method == "POST") {
     out.append("Content-Length: ").append(std::to_string(request.body.size())).append("\r\n");
   }
@@ -355,7 +357,7 @@ bool HttpConnection::AcceptHead(ParsedResponse response) {
   chunks_ = {};
   SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.extra_timeout);
   job_->handler->OnPhase(HttpPhase::kBody);
-  sink_ = job_->handler->OnHead(response.head);
+  sink_ = job_->handler->OnHead(std::move(response.head));
   skip_left_ = sink_.skip;
   place_ = place_used_ = 0;
   if (sink_.kind != HttpBodySink::Kind::kRefuse) return true;

@@ -28,13 +28,16 @@ namespace millrace {
 class HttpConnection;
 
 /// Holds a call as its connection sees it.
-struct HttpJob {
+struct HttpJob : HttpCall {
+  HttpJob(HttpRequest&& wanted, HttpResponseHandler& told) : request(std::move(wanted)), handler(&told) {}
+  uint64_t body_bytes() const override { return received; }
+
   HttpRequest request;
-  HttpResponseHandler* handler = nullptr;
+  HttpResponseHandler* const handler;
   uint64_t received = 0;  // bytes of the response's body so far
 };
 
-inline void TellEnd(HttpResponseHandler& handler, HttpResult result) noexcept {
+inline void TellEnd(HttpResponseHandler& handler, HttpResult&& result) noexcept {
   try {
     handler.OnDone(std::move(result));
   } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 #include "net/http_message.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,26 @@ void HttpHeaders::Remove(std::string_view name) {
   std::erase_if(places_, has_name);
 }
 
+void HttpHeaders::AppendLines(std::string* to) const {
+  constexpr std::string_view kColon = ": ";
+  constexpr std::string_view kEnd = "\r\n";
+  size_t size = to->size();
+  size_t bytes = size;
+  for (const Place& place : places_) bytes += place.name + kColon.size() + place.value + kEnd.size();
+  to->resize(bytes);
+  const auto put = [&](const char* from, size_t length) {
+    std::memcpy(to->data() + size, from, length);
+    size += length;
+  };
+  for (const Place& place : places_) {
+    const char* const name = text_.data() + place.begin;
+    put(name, place.name);
+    put(kColon.data(), kColon.size());
+    put(name + place.name, place.value);
+    put(kEnd.data(), kEnd.size());
+  }
+}
+
 void HttpHeaders::Reserve(size_t fields, size_t bytes) {
   places_.reserve(fields);
   text_.reserve(bytes);
@@ -61,9 +82,8 @@ std::string HostAndPort(std::string_view host, uint16_t port) {
 }
 
 std::string HostHeader(const HttpEndpoint& server) {
-  std::string host = HostAndPort(server.host, server.port);
-  if (server.port == (server.tls ? 443 : 80)) host.erase(host.rfind(':'));
-  return host;
+  if (server.port != (server.tls ? 443 : 80)) return HostAndPort(server.host, server.port);
+  return server.host.find(':') != std::string::npos ? absl::StrCat("[", server.host, "]") : server.host;
 }
 
 }  // namespace millrace

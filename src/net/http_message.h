@@ -37,6 +37,8 @@ class HttpHeaders {
   std::optional<std::string_view> Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name).has_value(); }
   void Remove(std::string_view name);
+  /// Appends "NAME: VALUE" and an end of line for each.
+  void AppendLines(std::string* to) const;
   /// Reserves room for so many fields of so many bytes in all.
   void Reserve(size_t fields, size_t bytes);
 

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/beast/http/basic_parser.hpp>
+#include <charconv>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "base/hex.h"
 
 namespace millrace {
@@ -74,6 +77,91 @@ absl::Status Parse(HeadParser& parser, std::string_view head) {
 }
 
 constexpr size_t kUsualFields = 16;  // of an answer
+
+bool IsPlainText(std::string_view text) {
+  unsigned char odd = 0;  // of all characters, so that several are compared at once
+  for (const char c : text) odd |= static_cast<unsigned char>(c - ' ') > '~' - ' ' ? 1 : 0;
+  return odd == 0;
+}
+
+constexpr std::array<bool, 256> MakeNameCharacters() {
+  std::array<bool, 256> in_names{};
+  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"))
+    in_names[static_cast<unsigned char>(c)] = true;
+  return in_names;
+}
+constexpr std::array<bool, 256> kNameCharacters = MakeNameCharacters();
+
+bool IsPlainName(std::string_view name) {
+  return !name.empty() &&
+         std::all_of(name.begin(), name.end(), [](char c) { return kNameCharacters[static_cast<unsigned char>(c)]; });
+}
+
+/// Returns true for fields that say something about the connection or, apart from Content-Length, about the framing.
+bool IsOfConnection(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kNames = {"connection", "transfer-encoding", "upgrade", "proxy-connection"};
+  return std::any_of(kNames.begin(), kNames.end(), [name](std::string_view other) {
+    return name.size() == other.size() && absl::EqualsIgnoreCase(ToAbsl(name), ToAbsl(other));
+  });
+}
+
+/// Takes the line before "\r\n" from `rest`. Returns nullopt if it is not plain text.
+std::optional<std::string_view> TakePlainLine(std::string_view* rest) {
+  const size_t end = rest->find('\n');
+  if (end == std::string_view::npos || end == 0 || (*rest)[end - 1] != '\r') return std::nullopt;
+  const std::string_view line = rest->substr(0, end - 1);
+  rest->remove_prefix(end + 1);
+  return IsPlainText(line) ? std::optional(line) : std::nullopt;
+}
+
+std::string_view Trimmed(std::string_view value) {
+  while (!value.empty() && value.front() == ' ') value.remove_prefix(1);
+  while (!value.empty() && value.back() == ' ') value.remove_suffix(1);
+  return value;
+}
+
+/// Parses a head as nearly all are: of HTTP/1.1, with a status whose body has one Content-Length, and without a field
+/// about the connection. Returns nullopt for any other, sound or not, which is then left to Beast, which takes
+/// longer.
+std::optional<ParsedResponse> ParseUsualHead(std::string_view head) {
+  constexpr std::string_view kVersion = "HTTP/1.1 ";
+  constexpr std::string_view kLength = "content-length";
+  std::string_view rest = head;
+  const std::optional<std::string_view> first = TakePlainLine(&rest);
+  if (!first || !first->starts_with(kVersion) || first->size() < kVersion.size() + 4) return std::nullopt;
+  ParsedResponse result;
+  const char* const digits = first->data() + kVersion.size();
+  const auto [stop, error] = std::from_chars(digits, digits + 3, result.head.status);
+  const int status = result.head.status;
+  if (error != std::errc() || stop != digits + 3 || *stop != ' ') return std::nullopt;
+  if (status < 200 || status > 599 || status == 204 || status == 304) return std::nullopt;
+  result.head.reason = first->substr(kVersion.size() + 4);
+  result.head.headers.Reserve(kUsualFields, head.size());
+  for (;;) {
+    const std::optional<std::string_view> line = TakePlainLine(&rest);
+    if (!line) return std::nullopt;
+    if (line->empty()) break;
+    const size_t colon = line->find(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    const std::string_view name = line->substr(0, colon);
+    const std::string_view value = Trimmed(line->substr(colon + 1));
+    if (!IsPlainName(name) || IsOfConnection(name)) return std::nullopt;
+    if (name.size() == kLength.size() && absl::EqualsIgnoreCase(ToAbsl(name), ToAbsl(kLength))) {
+      constexpr size_t kMostDigits = 18;  // far below the overflow of 64 bits
+      if (result.head.content_length || value.empty() || value.size() > kMostDigits) return std::nullopt;
+      uint64_t length = 0;
+      const char* const end = value.data() + value.size();
+      const auto [stopped, wrong] = std::from_chars(value.data(), end, length);
+      if (wrong != std::errc() || stopped != end) return std::nullopt;
+      result.head.content_length = length;
+    }
+    result.head.headers.Add(name, value);
+  }
+  if (!rest.empty() || !result.head.content_length) return std::nullopt;
+  result.framing = HttpBodyFraming::kLength;
+  result.keep_alive = true;
+  return result;
+}
 constexpr size_t kMaxChunkOverheadBytes = 16 * 1024;
 constexpr int kMaxChunkSizeDigits = 15;  // far below the overflow of 64 bits
 
@@ -87,6 +175,9 @@ size_t FindHttpHeadEnd(std::string_view bytes, size_t searched) {
 }
 
 absl::StatusOr<ParsedResponse> ParseHttpResponseHead(std::string_view head, bool to_head) {
+  if (!to_head && head.size() <= kMaxHttpHeadBytes) {
+    if (std::optional<ParsedResponse> usual = ParseUsualHead(head)) return *std::move(usual);
+  }
   HeadParser parser;
   parser.headers.Reserve(kUsualFields, head.size());
   RETURN_IF_ERROR(Parse(parser, head));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -37,6 +38,63 @@ TEST(HttpResponseHead, AnOrdinaryOne) {
   EXPECT_EQ(response->head.headers.Find("etag"), "\"abc\"");
   EXPECT_EQ(response->head.headers.Find("x-empty"), "");
   EXPECT_EQ(response->head.headers.Find("absent"), std::nullopt);
+}
+
+// A field about the connection leaves a head to Beast, which must find in it what is found without that field.
+TEST(HttpResponseHead, UsualHeadsAreReadAsBeastReadsThem) {
+  const std::vector<std::string> lines = {"Content-Length: 5",
+                                          "content-length:5",
+                                          "Content-Length: 05",
+                                          "CONTENT-LENGTH:   5  ",
+                                          "Content-Length: +5",
+                                          "Content-Length: 5 5",
+                                          "Content-Length: ",
+                                          "Content-Length: 5x",
+                                          "Content-Length: -1",
+                                          "ETag: \"a b\"",
+                                          "X:",
+                                          "X: ",
+                                          "X: \ty\t",
+                                          "X y: z",
+                                          "X : z",
+                                          ": z",
+                                          "no colon",
+                                          " X: folded",
+                                          "X: a:b:c",
+                                          "X: \x7f",
+                                          "X: \x80",
+                                          "X: a\rb",
+                                          "X: a\nb: c",
+                                          "x_y-1: z",
+                                          "x!#: z",
+                                          "Content-Length: 99999999999999999999"};
+  std::vector<std::string> heads;
+  for (const char* const start : {"HTTP/1.1 200 OK", "HTTP/1.1 404 Not Found", "HTTP/1.1 200 ", "HTTP/1.1 200",
+                                  "HTTP/1.1 2000 OK", "HTTP/1.1 20 OK", "HTTP/1.1  200 OK", "HTTP/1.0 200 OK",
+                                  "HTTP/1.1 204 None", "HTTP/1.1 099 Low", "HTTP/1.1 600 High"}) {
+    for (const std::string& a : lines) {
+      heads.push_back(std::string(start) + "\r\n" + a + "\r\n");
+      for (const std::string& b : lines) heads.push_back(std::string(start) + "\r\n" + a + "\r\n" + b + "\r\n");
+    }
+  }
+  int usual = 0;
+  for (const std::string& head : heads) {
+    const auto one = Parse(head + "\r\n");
+    const auto other = Parse(head + "Proxy-Connection: x\r\n\r\n");
+    ASSERT_EQ(one.ok(), other.ok()) << head << one.status() << other.status();
+    if (!one.ok()) continue;
+    ++usual;
+    EXPECT_EQ(one->head.status, other->head.status) << head;
+    EXPECT_EQ(one->head.reason, other->head.reason) << head;
+    EXPECT_EQ(one->head.content_length, other->head.content_length) << head;
+    EXPECT_EQ(one->framing, other->framing) << head;
+    EXPECT_EQ(one->keep_alive, other->keep_alive) << head;
+    ASSERT_EQ(one->head.headers.size() + 1, other->head.headers.size()) << head;
+    for (size_t i = 0; i < one->head.headers.size(); ++i) {
+      EXPECT_EQ(one->head.headers[i], other->head.headers[i]) << head;
+    }
+  }
+  EXPECT_GT(usual, 100);
 }
 
 TEST(HttpResponseHead, FramingFollowsTheRfc) {

@@ -39,8 +39,8 @@ class TextCall final : public HttpCall, public HttpResponseHandler, public std::
   uint64_t body_bytes() const override { return call_ == nullptr ? 0 : call_->body_bytes(); }
 
   void OnPhase(HttpPhase) override {}
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
-    answer_.head = head;
+  HttpBodySink OnHead(HttpResponseHead head) override {
+    answer_.head = std::move(head);
     answer_.begun = absl::Now();
     return HttpBodySink::Text(request_.max_text);
   }

@@ -21,6 +21,18 @@ bool FitsHostName(std::string_view bucket) {
          std::all_of(bucket.begin(), bucket.end(), [](char c) { return IsLowerAlphanumeric(c) || c == '-'; });
 }
 
+/// Appends the bucket, unless it is in the host, and the key.
+void AppendPath(std::string* path, bool in_host, std::string_view bucket, std::string_view key) {
+  path->reserve(path->size() + bucket.size() + key.size() + key.size() / 4 + 2);
+  if (!in_host) {
+    path->push_back('/');
+    AppendUriEncoded(path, bucket, /*keep_slash=*/false);
+  }
+  if (key.empty() && !path->empty()) return;
+  path->push_back('/');
+  AppendUriEncoded(path, key, /*keep_slash=*/true);
+}
+
 /// Returns the address of an access point or a directory bucket. The name is in the host; as in botocore, that of a
 /// directory bucket is in the path if the endpoint is an IP address.
 S3Address SpecialAddress(const std::optional<EndpointUrl>& custom, std::string_view region, const S3BucketName& name,
@@ -42,8 +54,7 @@ S3Address SpecialAddress(const std::optional<EndpointUrl>& custom, std::string_v
   }
   if (in_host) address.server.host = fmt::format("{}.{}", name.label, address.server.host);
   address.host = HostHeader(address.server);
-  if (!in_host) address.path.append("/").append(UriEncode(bucket, /*keep_slash=*/false));
-  if (!key.empty() || address.path.empty()) address.path.append("/").append(UriEncode(key, /*keep_slash=*/true));
+  AppendPath(&address.path, in_host, bucket, key);
   return address;
 }
 
@@ -72,8 +83,7 @@ S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view r
   }
   if (in_host) address.server.host = fmt::format("{}.{}", bucket, address.server.host);
   address.host = HostHeader(address.server);
-  if (!in_host) address.path.append("/").append(UriEncode(bucket, /*keep_slash=*/false));
-  if (!key.empty() || address.path.empty()) address.path.append("/").append(UriEncode(key, /*keep_slash=*/true));
+  AppendPath(&address.path, in_host, bucket, key);
   return address;
 }
 

@@ -1,17 +1,15 @@
 #include "s3/client.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "aws/credential_loader.h"
 #include "base/crypto.h"
+#include "base/in_flight.h"
 #include "base/log_exception.h"
 #include "base/rng.h"
 #include "net/http_client.h"
@@ -66,7 +64,7 @@ class S3Client::Impl {
             [this](std::string bucket, CredentialsProvider::Fetched done) {
               CreateSession(std::move(bucket), std::move(done));
             }),
-        environment_{http_, context_, [this](const std::shared_ptr<S3Operation>& operation) { OnEnded(operation); }},
+        environment_{http_, context_, operations_},
         http_(runtime.loops(), HttpOptions(context_.config, runtime.loops().size())) {
     if (context_.config.credential_environment != nullptr)
       loader_.emplace(runtime, http_, context_.config.credential_environment, context_.NextJitterKey());
@@ -116,20 +114,12 @@ class S3Client::Impl {
     Make({}, NewCreateSessionExchange, std::move(bucket), Sure<absl::StatusOr<ExpiringCredentials>>(std::move(answer)));
   }
 
-  void OnEnded(const std::shared_ptr<S3Operation>& operation) {
-    std::lock_guard lock(mutex_);
-    operations_.erase(operation);
-    if (operations_.empty()) idle_.notify_all();
-  }
-
   S3Loop& ChooseHome();
 
   Runtime& runtime_;
   S3Context context_;
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  std::unordered_set<std::shared_ptr<S3Operation>> operations_;
-  bool closing_ = false;
+  InFlight operations_;
+  std::atomic<bool> closing_{false};
   std::atomic<size_t> next_home_{0};            // where the search for the idlest begins
   std::vector<std::unique_ptr<S3Loop>> homes_;  // one a loop
   const S3Operation::Environment environment_;
@@ -156,33 +146,28 @@ void S3Client::Impl::Start(How how, std::unique_ptr<S3Exchange> exchange) {
   S3Loop& home = ChooseHome();
   const auto operation = std::make_shared<S3Operation>(environment_, home, std::move(exchange), how.progress);
   if (how.progress != nullptr) how.progress->store(RequestPhase::kQueued, std::memory_order_relaxed);
-  bool closing;
-  {
-    std::lock_guard lock(mutex_);
-    operations_.insert(operation);
-    closing = closing_;
-  }
+  operations_.Begin();
   home.operations.fetch_add(1, std::memory_order_relaxed);
   try {
-    home.loop.Post([operation, stop = std::move(how.stop), closing]() mutable {
-      if (closing) operation->Cancel();
-      operation->Begin(std::move(stop));
+    home.loop.Post([this, operation, stop = std::move(how.stop)]() mutable {
+      operation->Begin(std::move(stop), closing_.load());
     });
   } catch (const std::exception&) {
     home.operations.fetch_sub(1, std::memory_order_relaxed);
-    OnEnded(operation);
+    operations_.End();
     throw;
   }
 }
 
 S3Client::Impl::~Impl() {
-  std::unique_lock lock(mutex_);
-  closing_ = true;
-  for (const std::shared_ptr<S3Operation>& operation : operations_) {
-    operation->loop().Post([operation] { operation->Cancel(); });
+  // Operations that begin from now on are cancelled by themselves.
+  closing_.store(true);
+  for (const std::unique_ptr<S3Loop>& home : homes_) {
+    RunAndWait(home->loop, [&home] {
+      for (const auto& operation : std::vector<std::shared_ptr<S3Operation>>(home->live)) operation->Cancel();
+    });
   }
-  idle_.wait(lock, [this] { return operations_.empty(); });
-  lock.unlock();
+  operations_.Wait();
   for (std::unique_ptr<S3Loop>& home : homes_) RunAndWait(home->loop, [&home] { home.reset(); });
 }
 

@@ -66,8 +66,8 @@ CredentialsProvider& S3Context::Session(std::string_view bucket) {
   return *session;
 }
 
-S3Address S3Context::Address(std::string_view bucket, std::string_view key) const {
-  return AddressOf(endpoint_, Region(bucket), config.addressing, bucket, key, config.aws_endpoint);
+S3Address S3Context::Address(std::string_view bucket, std::string_view key, std::string_view region) const {
+  return AddressOf(endpoint_, region, config.addressing, bucket, key, config.aws_endpoint);
 }
 
 absl::Status S3Context::CheckBucket(std::string_view bucket) const {
@@ -101,6 +101,7 @@ std::string S3Context::Region(std::string_view bucket) const {
     const absl::StatusOr<S3BucketName> name = ParseBucketName(bucket);
     if (name.ok()) return name->region;
   }
+  if (!knows_regions_.load(std::memory_order_acquire)) return config.region;
   std::lock_guard lock(mutex_);
   const auto at = regions_.find(bucket);
   return at == regions_.end() ? config.region : at->second;
@@ -110,6 +111,7 @@ bool S3Context::LearnRegion(std::string_view bucket, std::string_view region) {
   if (IsBucketArn(bucket) || !PlausibleRegion(region) || region == Region(bucket)) return false;
   std::lock_guard lock(mutex_);
   regions_.insert_or_assign(std::string(bucket), std::string(region));
+  knows_regions_.store(true, std::memory_order_release);
   return true;
 }
 

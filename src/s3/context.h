@@ -48,7 +48,8 @@ class S3Context {
   /// Returns the credentials of the session of a directory bucket, which requests about it share.
   CredentialsProvider& Session(std::string_view bucket);
 
-  S3Address Address(std::string_view bucket, std::string_view key) const;
+  /// `region` is Region(bucket).
+  S3Address Address(std::string_view bucket, std::string_view key, std::string_view region) const;
   /// Returns the region that signs requests about the bucket: it is in the ARN of an access point, else it is learned.
   std::string Region(std::string_view bucket) const;
   /// Returns InvalidArgument, with the remedy, if the settings do not admit a request about it (s3/bucket_name.h).
@@ -103,6 +104,7 @@ class S3Context {
   std::atomic<bool> etags_opaque_{false};
   std::atomic<int64_t> answered_ms_{0};  // since 1970
   std::atomic<int64_t> warned_ms_{0};
+  std::atomic<bool> knows_regions_{false};  // of buckets elsewhere
   mutable std::mutex mutex_;
   std::map<std::string, std::string, std::less<>> regions_;  // of buckets elsewhere
   const CreateSession create_session_;

@@ -9,14 +9,22 @@
 
 namespace millrace {
 
-std::string StripETagQuotes(std::string_view etag) {
-  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
-  return std::string(etag);
+namespace {
+
+std::string_view WithoutQuotes(std::string_view etag) {
+  const bool quoted = etag.size() >= 2 && etag.front() == '"' && etag.back() == '"';
+  return quoted ? etag.substr(1, etag.size() - 2) : etag;
 }
 
-std::string ETagOfBytes(std::string_view etag) {
+}  // namespace
+
+std::string StripETagQuotes(std::string_view etag) {
+  return std::string(WithoutQuotes(etag));
+}
+
+std::string_view ETagOfBytes(std::string_view etag) {
   if (etag.starts_with("W/\"")) etag.remove_prefix(2);
-  return StripETagQuotes(etag);
+  return WithoutQuotes(etag);
 }
 
 std::string IfMatchValue(std::string_view etag) {

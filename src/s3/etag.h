@@ -9,8 +9,9 @@ namespace millrace {
 /// Turns `"abc"` into `abc`. A weak or unquoted tag stays as it is: to us it is opaque.
 std::string StripETagQuotes(std::string_view etag);
 
-/// Returns the tag that names the bytes: `"abc"` and `W/"abc"` become `abc`. Proxies mark tags as weak on their way.
-std::string ETagOfBytes(std::string_view etag);
+/// Returns the tag that names the bytes, a part of `etag`: `"abc"` and `W/"abc"` become `abc`. Proxies mark tags as
+/// weak on their way.
+std::string_view ETagOfBytes(std::string_view etag);
 
 /// Returns the tag as it is sent in If-Match.
 std::string IfMatchValue(std::string_view etag);

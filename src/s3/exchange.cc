@@ -62,14 +62,6 @@ std::string S3Exchange::Subject() const {
   return fmt::format("s3://{}/{}", bucket_, key_);
 }
 
-namespace {
-
-// A request that is signed has so many, without a token of a session.
-constexpr size_t kUsualFields = 10;
-constexpr size_t kUsualFieldBytes = 640;
-
-}  // namespace
-
 std::string_view S3Exchange::Header(std::string_view name) const {
   return head_ ? head_->headers.Find(name).value_or("") : std::string_view();
 }
@@ -148,7 +140,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   final_refusal_.reset();
 
   region_ = context_.Region(bucket_);
-  S3Address address = context_.Address(bucket_, NeedsKey() ? std::string_view(key_) : std::string_view());
+  S3Address address = context_.Address(bucket_, NeedsKey() ? std::string_view(key_) : std::string_view(), region_);
   HttpRequest request;
   request.endpoint = std::move(address.server);
   request.head.method = draft.method;
@@ -176,9 +168,8 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
 }
 
 void S3Exchange::Sign(HttpRequestHead& request, std::string_view payload_hash, absl::Time now) const {
-  if (!is_directory_)
-    return SignRequest(request, payload_hash, *credentials_, {.region = context_.Region(bucket_)}, now);
-  const SigV4Scope scope = {.region = context_.Region(bucket_), .service = "s3express"};
+  if (!is_directory_) return SignRequest(request, payload_hash, *credentials_, {.region = region_}, now);
+  const SigV4Scope scope = {.region = region_, .service = "s3express"};
   if (!UsesSession()) return SignRequest(request, payload_hash, *credentials_, scope, now);
   // The token of a session has a header of its own.
   Credentials keys = *credentials_;
@@ -186,10 +177,10 @@ void S3Exchange::Sign(HttpRequestHead& request, std::string_view payload_hash, a
   SignRequest(request, payload_hash, keys, scope, now);
 }
 
-HttpBodySink S3Exchange::OnHead(const HttpResponseHead& head) {
-  head_ = head;
+HttpBodySink S3Exchange::OnHead(HttpResponseHead head) {
+  head_ = std::move(head);
   context_.SetReached();
-  if (head.status >= 200 && head.status < 300) return OnSuccessHead(head);
+  if (head_->status >= 200 && head_->status < 300) return OnSuccessHead(*head_);
   return HttpBodySink::Text(kMaxErrorBytes);
 }
 
@@ -204,7 +195,7 @@ HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why, s
   return Refuse(remedy.empty() ? std::move(why) : fmt::format("{}; {}", why, remedy), remedy);
 }
 
-S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
+S3Step S3Exchange::OnResult(HttpResult&& result, absl::Time now) {
   const S3Step step = Judge(std::move(result), now);
   if (step.kind == S3Step::Kind::kWait && !step.away) {
     if (LogEnabled(LogLevel::kDebug)) {
@@ -226,7 +217,7 @@ void S3Exchange::WarnOfDelay(absl::Duration wait, absl::Time now) {
                   failures_ == 1 ? "" : "s", absl::ToDoubleSeconds(wait), last_failure_));
 }
 
-S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
+S3Step S3Exchange::Judge(HttpResult&& result, absl::Time now) {
   error_code_.clear();
   speaks_https_ = as_if_away_ = not_of_s3_ = false;
   // An error's status says enough, even when its body was cut off.

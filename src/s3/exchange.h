@@ -49,8 +49,8 @@ class S3Exchange {
   /// OnResult.
   HttpRequest Request(absl::Time now, bool hedge = false);
   virtual bool hedged() const { return false; }
-  HttpBodySink OnHead(const HttpResponseHead& head);
-  S3Step OnResult(HttpResult result, absl::Time now);
+  HttpBodySink OnHead(HttpResponseHead head);
+  S3Step OnResult(HttpResult&& result, absl::Time now);
   /// Reports to the caller how it ended.
   void Finish();
   void Abandon(absl::Status why) { status_ = std::move(why); }
@@ -135,6 +135,9 @@ class S3Exchange {
 
   static constexpr size_t kMaxAnswerBytes = 16 << 20;  // a page of 1,000 keys of 1,024 bytes, escaped, with room
   static constexpr int kMaxPartNumber = 10'000;
+  // A request that is signed has so many, without a token of a session. A draft that reserves them spares allocations.
+  static constexpr size_t kUsualFields = 10;
+  static constexpr size_t kUsualFieldBytes = 640;
 
  private:
   static constexpr size_t kMaxErrorBytes = 64 << 10;
@@ -146,7 +149,7 @@ class S3Exchange {
   static constexpr int kMaxFirstTimeouts = 3;
 
   void Sign(HttpRequestHead& request, std::string_view payload_hash, absl::Time now) const;
-  S3Step Judge(HttpResult result, absl::Time now);
+  S3Step Judge(HttpResult&& result, absl::Time now);
   /// Returns nullopt if the store is not away.
   std::optional<S3Step> WaitOutOutage(absl::StatusCode code, std::string_view what, absl::Time now);
   void WarnOfDelay(absl::Duration wait, absl::Time now);

@@ -80,6 +80,7 @@ S3Exchange::Draft GetExchange::MakeDraft() {
   Draft draft;
   draft.method = "GET";
   draft.counter = &context().counters.get;
+  draft.headers.Reserve(kUsualFields, kUsualFieldBytes);
   if (!etag_.empty()) draft.headers.Add("If-Match", IfMatchValue(etag_));
   if (wants_checksum()) draft.headers.Add("x-amz-checksum-mode", "ENABLED");
   if (asks_nothing()) {
@@ -120,7 +121,7 @@ void GetExchange::LearnChecksum(const HttpResponseHead& head) {
 }
 
 GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {
-  const std::string etag = ETagOfBytes(head.headers.Find("etag").value_or(""));
+  const std::string_view etag = ETagOfBytes(head.headers.Find("etag").value_or(""));
   if (!etag.empty() && !etag_.empty() && etag != ETagOfBytes(etag_))
     return {.what = "the object changed while it was read", .other_version = true};
   if (etag_.empty()) etag_ = etag;
@@ -315,7 +316,7 @@ void GetExchange::Deliver(absl::Status status) {
     if (options_.damaged != nullptr && absl::IsDataLoss(status)) *options_.damaged = std::move(damaged_);
     return done_(std::move(status));
   }
-  done_(GetResult{etag_, object_size_, matches_stored_});
+  done_(GetResult{std::move(etag_), object_size_, matches_stored_});
 }
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ bool IsKept(std::string_view name) {
 }
 
 std::string ETagOf(const std::optional<HttpResponseHead>& head) {
-  return ETagOfBytes(head->headers.Find("etag").value_or(""));
+  return std::string(ETagOfBytes(head->headers.Find("etag").value_or("")));
 }
 
 std::string HexSha256(ByteSpan data) {

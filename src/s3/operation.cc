@@ -48,7 +48,7 @@ struct S3Operation::Attempt final : HttpResponseHandler {
   explicit Attempt(std::shared_ptr<S3Operation> owner) : operation(std::move(owner)) {}
 
   void OnPhase(HttpPhase phase) override { operation->OnPhase(*this, phase); }
-  HttpBodySink OnHead(const HttpResponseHead& head) override { return operation->OnHead(*this, head); }
+  HttpBodySink OnHead(HttpResponseHead head) override { return operation->OnHead(*this, std::move(head)); }
   void OnDone(HttpResult result) override { operation->OnDone(*this, std::move(result)); }
 
   const std::shared_ptr<S3Operation> operation;
@@ -125,9 +125,11 @@ bool S3Operation::CancelAttempts() {
   return true;
 }
 
-void S3Operation::Begin(std::stop_token stop) {
+void S3Operation::Begin(std::stop_token stop, bool closing) {
+  cancelled_ = closing;
   Guard([&] {
-    if (ended_) return;
+    home_.live.push_back(shared_from_this());
+    place_ = home_.live.size();
     if (cancelled_) return EndCancelled();
     if (stop.stop_possible()) stop_.emplace(std::move(stop), OnStop{weak_from_this(), &home_.loop});
     Do(exchange_->Begin());
@@ -263,16 +265,25 @@ void S3Operation::HedgeLater(Attempt& first, absl::Duration at_least) {
   const bool known = delay != absl::InfiniteDuration();
   const absl::Duration wait = std::max(at_least, known ? *first.sent + delay - absl::Now() : kAskAgain);
   home_.timers.Cancel(hedge_);
-  hedge_ = home_.timers.Start(absl::ToChronoNanoseconds(wait), [this, &first, known] {
-    if (first.answered || attempts_.size() != 1 || cancelled_) return;
-    if (!known) return HedgeLater(first);
-    const bool may = exchange_->MayHedge(absl::Now()) && environment_.context.hedging.Take();
-    // If it throws, there is no second request, and the first one is as good as before.
-    may ? StartAttempt(/*hedge=*/true) : HedgeLater(first, kAskAgain);
-  });
+  // Two tasks that own two pointers each need no memory.
+  const auto in_time = absl::ToChronoNanoseconds(wait);
+  if (known) {
+    hedge_ = home_.timers.Start(in_time, [this, &first] { Hedge(first); });
+  } else {
+    hedge_ = home_.timers.Start(in_time, [this, &first] {
+      if (!first.answered && attempts_.size() == 1 && !cancelled_) HedgeLater(first);
+    });
+  }
 }
 
-HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head) {
+void S3Operation::Hedge(Attempt& first) {
+  if (first.answered || attempts_.size() != 1 || cancelled_) return;
+  const bool may = exchange_->MayHedge(absl::Now()) && environment_.context.hedging.Take();
+  // If it throws, there is no second request, and the first one is as good as before.
+  may ? StartAttempt(/*hedge=*/true) : HedgeLater(first, kAskAgain);
+}
+
+HttpBodySink S3Operation::OnHead(Attempt& attempt, HttpResponseHead&& head) {
   if (attempt.log) attempt.log->OnHead(head, absl::Now());
   if (attempt.lost) return HttpBodySink::Refuse();
   // An error counts when nothing better can come any more.
@@ -295,7 +306,7 @@ HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head)
     home_.timers.Cancel(hedge_);
     if (head.status < 300 && attempt.expected > 0) Watch(attempt);
   }
-  return exchange_->OnHead(head);
+  return exchange_->OnHead(std::move(head));
 }
 
 void S3Operation::Lose(Attempt& attempt) {
@@ -324,9 +335,9 @@ void S3Operation::StopWatching() {
   home_.timers.Cancel(look_);
 }
 
-void S3Operation::OnDone(Attempt& done, HttpResult result) {
+void S3Operation::OnDone(Attempt& done, HttpResult&& result) {
   const auto is_it = [&](const std::unique_ptr<Attempt>& a) { return a.get() == &done; };
-  std::vector<std::unique_ptr<Attempt>>& list = done.lost ? losers_ : attempts_;
+  Attempts& list = done.lost ? losers_ : attempts_;
   const auto at = std::find_if(list.begin(), list.end(), is_it);
   const std::unique_ptr<Attempt> attempt = std::move(*at);  // and with it the operation, until the end of this call
   list.erase(at);
@@ -340,7 +351,7 @@ void S3Operation::OnDone(Attempt& done, HttpResult result) {
   }
 }
 
-void S3Operation::Conclude(Attempt& done, HttpResult result) {
+void S3Operation::Conclude(Attempt& done, HttpResult&& result) {
   Attempt* const attempt = &done;
   if (attempt->log) Log(LogLevel::kDebug, "s3", attempt->log->Line(result, absl::Now()));
   Hedging& hedging = environment_.context.hedging;
@@ -380,7 +391,15 @@ void S3Operation::End() {
   } catch (const std::exception& error) {  // of the caller, or before its callback was called, which then answers
     LogException("s3", error);
   }
-  environment_.ended(self);
+  if (place_ > 0) {  // else there was no memory to begin
+    std::shared_ptr<S3Operation>& place = home_.live[place_ - 1];
+    if (place_ < home_.live.size()) {
+      place = std::move(home_.live.back());
+      place->place_ = place_;
+    }
+    home_.live.pop_back();
+  }
+  environment_.operations.End();
 }
 
 }  // namespace millrace

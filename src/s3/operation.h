@@ -2,12 +2,13 @@
 
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "base/in_flight.h"
 #include "net/http_client.h"
 #include "net/timer_queue.h"
 #include "s3/exchange.h"
@@ -39,7 +40,8 @@ struct S3Loop {
   EventLoop& loop;
   S3Gate gate;
   TimerQueue timers;
-  std::atomic<size_t> operations{0};  // that were given to it and have not ended
+  std::vector<std::shared_ptr<S3Operation>> live;  // have begun and not ended
+  std::atomic<size_t> operations{0};               // that were given to it and have not ended
 };
 
 /// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends and waits.
@@ -51,21 +53,22 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   struct Environment {
     HttpClient& http;
     S3Context& context;
-    std::function<void(const std::shared_ptr<S3Operation>&)> ended;  // the caller of the exchange has its result
+    InFlight& operations;
   };
 
   S3Operation(const Environment& environment, S3Loop& home, std::unique_ptr<S3Exchange> exchange,
               RequestProgress* progress);
   ~S3Operation();
 
-  EventLoop& loop() { return home_.loop; }
-  void Begin(std::stop_token stop);
+  /// Begins; if `closing`, it is cancelled at once.
+  void Begin(std::stop_token stop, bool closing);
   void Cancel();
   /// Returns false if it does not need one any more.
   bool OnPermit() noexcept;
 
  private:
   struct Attempt;
+  using Attempts = absl::InlinedVector<std::unique_ptr<Attempt>, 2>;
   struct OnStop {
     std::weak_ptr<S3Operation> operation;
     EventLoop* loop;
@@ -84,14 +87,15 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   void OnCredentials(const absl::Status& status);
   void WaitThenSend(absl::Duration wait, RequestPhase phase);
   void StartAttempt(bool hedge);
+  void Hedge(Attempt& first);
   void HedgeLater(Attempt& first, absl::Duration at_least = absl::ZeroDuration());
   void Watch(Attempt& attempt);
   void StopWatching();
 
   void OnPhase(Attempt& attempt, HttpPhase phase);
-  HttpBodySink OnHead(Attempt& attempt, const HttpResponseHead& head);
-  void OnDone(Attempt& attempt, HttpResult result);
-  void Conclude(Attempt& done, HttpResult result);
+  HttpBodySink OnHead(Attempt& attempt, HttpResponseHead&& head);
+  void OnDone(Attempt& attempt, HttpResult&& result);
+  void Conclude(Attempt& done, HttpResult&& result);
   void Lose(Attempt& attempt);
 
   void Report(RequestPhase phase) {
@@ -104,13 +108,14 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   S3Loop& home_;
   std::unique_ptr<S3Exchange> exchange_;
   RequestProgress* const progress_;
-  std::vector<std::unique_ptr<Attempt>> attempts_;  // in flight: one, or two until the first answers
-  std::vector<std::unique_ptr<Attempt>> losers_;    // cancelled, or answered with an error; not ended yet
-  std::optional<Timer> timer_;                      // while waiting to send
-  TimerQueue::Id hedge_ = 0;                        // 0, or over, or until the second request
-  TimerQueue::Id look_ = 0;                         // 0, or over, or until the next look at the body
+  Attempts attempts_;           // in flight: one, or two until the first answers
+  Attempts losers_;             // cancelled, or answered with an error; not ended yet
+  std::optional<Timer> timer_;  // while waiting to send
+  TimerQueue::Id hedge_ = 0;    // 0, or over, or until the second request
+  TimerQueue::Id look_ = 0;     // 0, or over, or until the next look at the body
   std::optional<std::stop_callback<OnStop>> stop_;
   int requests_ = 0;  // sent, but for second ones
+  size_t place_ = 0;  // in the loop's `live`, counted from 1
   bool has_permit_ = false;
   bool waits_for_permit_ = false;
   bool waits_for_credentials_ = false;

@@ -134,6 +134,15 @@ void Pace::Enter(State state, absl::Time now) {
   entered_ = now;
 }
 
+// The prefix is "r" or "w", the bucket, "/" and the folder.
+bool Pacer::Entry::Is(Kind kind, std::string_view bucket, std::string_view folder) const {
+  std::string_view rest = prefix;
+  if (rest.size() != bucket.size() + folder.size() + 2 || rest.front() != (kind == Kind::kRead ? 'r' : 'w'))
+    return false;
+  rest.remove_prefix(1);
+  return rest.starts_with(bucket) && rest[bucket.size()] == '/' && rest.ends_with(folder);
+}
+
 Pacer::Turn Pacer::TakeTurn(Kind kind, std::string_view bucket, std::string_view key, absl::Time now) {
   std::lock_guard lock(mutex_);
   Pace& pace = At(kind, bucket, key, now);
@@ -152,6 +161,8 @@ void Pacer::OnAnswer(Kind kind, std::string_view bucket, std::string_view key, b
 }
 
 Pace& Pacer::At(Kind kind, std::string_view bucket, std::string_view key, absl::Time now) {
+  // Most often it is that of the request before.
+  if (!paces_.empty() && paces_.front().Is(kind, bucket, key.substr(0, key.rfind('/') + 1))) return paces_.front().pace;
   std::string prefix(kind == Kind::kRead ? "r" : "w");
   prefix.append(bucket).append("/");
   const size_t family = prefix.size();

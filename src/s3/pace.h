@@ -99,6 +99,7 @@ class Pacer {
     std::string prefix;
     std::string_view family;  // of the prefix: kind and bucket
     Pace pace;
+    bool Is(Kind kind, std::string_view bucket, std::string_view folder) const;
   };
 
   Pace& At(Kind kind, std::string_view bucket, std::string_view key, absl::Time now);

@@ -25,12 +25,15 @@ absl::Duration RetryBudget::Spend(absl::Time now) {
   }
   if (!updated_ || now > *updated_) updated_ = now;
   tokens_ -= 1;
+  full_.store(false, std::memory_order_relaxed);
   return tokens_ >= 0 ? absl::ZeroDuration() : absl::Seconds(-tokens_ / kPerSecond);
 }
 
 void RetryBudget::OnSuccess() {
+  if (full_.load(std::memory_order_relaxed)) return;
   std::lock_guard lock(mutex_);
   tokens_ = std::min(kCapacity, tokens_ + kPerSuccess);
+  full_.store(tokens_ == kCapacity, std::memory_order_relaxed);
 }
 
 }  // namespace millrace

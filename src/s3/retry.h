@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,7 @@ class RetryBudget {
   void OnSuccess();
 
  private:
+  std::atomic<bool> full_{true};
   std::mutex mutex_;
   double tokens_ = kCapacity;  // below zero: tokens that were promised
   std::optional<absl::Time> updated_;

@@ -176,7 +176,7 @@ class PendingCall final : public WorkerCall,
     if (phase == HttpPhase::kFirstByte) answer_.asked = std::chrono::steady_clock::now();
   }
 
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
+  HttpBodySink OnHead(HttpResponseHead head) override {
     heard_ = answer_.begun = std::chrono::steady_clock::now();
     begun_ = true;
     answer_.status = head.status;

@@ -49,8 +49,7 @@ S3Store::S3Store(Runtime& runtime, S3Client& client, std::string bucket, std::st
       bucket_(traits_.bucket) {}
 
 S3Store::~S3Store() {
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return in_flight_ == 0; });
+  calls_.Wait();
 }
 
 // Counts the call until its callback has run.
@@ -60,13 +59,9 @@ SureAnswer<Result> S3Store::Tracked(absl::AnyInvocable<void(Result)> done, size_
   SureAnswer<Result> sure(loop, std::move(done), results);
   absl::AnyInvocable<void(Result)> counted = [this, sure = std::move(sure)](Result result) mutable {
     sure(std::move(result));
-    std::lock_guard lock(mutex_);
-    if (--in_flight_ == 0) idle_.notify_all();  // under the lock: the waiting destructor may free it right after
+    calls_.End();
   };
-  {
-    std::lock_guard lock(mutex_);
-    ++in_flight_;
-  }
+  calls_.Begin();
   return {loop, std::move(counted), results};
 }
 

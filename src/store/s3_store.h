@@ -1,12 +1,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/in_flight.h"
 #include "net/runtime.h"
 #include "net/sure_answer.h"
 #include "s3/client.h"
@@ -50,9 +49,7 @@ class S3Store final : public ObjectStore {
   S3Client& client_;
   const std::string& bucket_;                 // in the traits
   std::atomic<bool> deletes_singly_ = false;  // the store does not know DeleteObjects
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  uint64_t in_flight_ = 0;
+  InFlight calls_;
 };
 
 }  // namespace millrace

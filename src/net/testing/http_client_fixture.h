@@ -34,7 +34,7 @@ class Caller final : public HttpResponseHandler {
     outcome_.phases.push_back(phase);
     on_phase(phase);
   }
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
+  HttpBodySink OnHead(HttpResponseHead head) override {
     outcome_.head = head;
     return sink();
   }
