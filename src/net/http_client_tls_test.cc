@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -220,61 +219,6 @@ TEST_F(HttpClientTlsTest, CancelInTheBody) {
   Start(client, TlsRequest(server), caller);
   EXPECT_EQ(caller.Wait().result.error, HttpErrorKind::kCancelled);
   buffer.reset();  // a sanitizer would report a late write
-}
-
-/// Names the system's authorities: a file, and an empty folder.
-class SystemAuthoritiesTest : public HttpClientTlsTest {
- protected:
-  SystemAuthoritiesTest() {
-    setenv("SSL_CERT_DIR", "/no/such/folder", 1);
-    setenv("SSL_CERT_FILE", file_.c_str(), 1);
-  }
-  ~SystemAuthoritiesTest() override {
-    unsetenv("SSL_CERT_DIR");
-    unsetenv("SSL_CERT_FILE");
-    std::remove(file_.c_str());
-  }
-
-  const std::string file_ = ::testing::TempDir() + "/system-" + std::to_string(::getpid()) + ".pem";
-};
-
-TEST_F(SystemAuthoritiesTest, TheFileOfTheSystemIsTrusted) {
-  const ThrowawayTls other = *MakeThrowawayTls("127.0.0.1");
-  std::ofstream(file_) << other.ca_pem << tls_.ca_pem;
-  ScriptedServer server(Answer(WithLength("ok")), &tls_.server);
-  ScriptedServer private_server(Answer(WithLength("ok")), &other.server);
-  const std::string private_ca = file_ + ".private";
-  std::ofstream(private_ca) << other.ca_pem;
-  HttpClient& client = Client({.ca_file = private_ca});
-  EXPECT_EQ(Run(client, TlsRequest(private_server)).result.error, HttpErrorKind::kNone);
-  for (int i = 0; i < 2; ++i) {
-    const Outcome outcome = Run(client, TlsRequest(server, i == 0 ? "127.0.0.1" : "localhost"));
-    EXPECT_EQ(outcome.result.error, HttpErrorKind::kNone) << outcome.result.detail;
-  }
-  std::remove(private_ca.c_str());
-  const HttpClientOptions only{.ca_file = ca_file_, .only_ca_file = true};
-  EXPECT_EQ(Run(Client(only), TlsRequest(private_server)).result.error, HttpErrorKind::kTls);
-}
-
-TEST_F(SystemAuthoritiesTest, TheFileIsReadWhenItIsNeeded) {
-  ScriptedServer server(Answer(WithLength("ok")), &tls_.server);
-  HttpClient& client = Client({.ca_file = ca_file_});
-  EXPECT_EQ(Run(client, TlsRequest(server)).result.error, HttpErrorKind::kNone);
-  const ThrowawayTls late = *MakeThrowawayTls("127.0.0.1");
-  ScriptedServer late_server(Answer(WithLength("ok")), &late.server);
-  std::ofstream(file_) << late.ca_pem;
-  EXPECT_EQ(Run(client, TlsRequest(late_server)).result.error, HttpErrorKind::kNone);
-}
-
-TEST_F(SystemAuthoritiesTest, AFileThatIsMissingOrDamagedHasNone) {
-  for (const bool exists : {false, true}) {
-    if (exists) std::ofstream(file_) << "-----BEGIN CERTIFICATE-----\nnothing";
-    ScriptedServer server(Answer(WithLength("secret")), &tls_.server);
-    const Outcome outcome = Run(Client(), TlsRequest(server));
-    EXPECT_EQ(outcome.result.error, HttpErrorKind::kTls);
-    EXPECT_THAT(outcome.result.detail, ::testing::HasSubstr("not trusted"));
-    EXPECT_EQ(Run(Client({.ca_file = ca_file_}), TlsRequest(server)).result.error, HttpErrorKind::kNone);
-  }
 }
 
 }  // namespace

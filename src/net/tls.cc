@@ -10,8 +10,6 @@
 #include <filesystem>
 #include <vector>
 
-#include "net/system_authorities.h"
-
 namespace millrace {
 
 namespace ssl = boost::asio::ssl;
@@ -103,18 +101,6 @@ std::string AuthoritiesElsewhere(const std::string& own_file, const std::string&
   return "";
 }
 
-namespace {
-
-// Returns the file of the system's authorities.
-std::string SystemAuthorities() {
-  const char* const named = std::getenv(X509_get_default_cert_file_env());
-  const std::string own = named != nullptr ? named : X509_get_default_cert_file();
-  const std::string elsewhere = AuthoritiesElsewhere(own, X509_get_default_cert_dir(), kAuthorityFiles);
-  return elsewhere.empty() ? own : elsewhere;
-}
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<ssl::context>> MakeClientTls(const std::string& ca_file, bool only_ca_file,
                                                             const TlsIdentity* identity) {
   boost::system::error_code error;
@@ -123,8 +109,12 @@ absl::StatusOr<std::shared_ptr<ssl::context>> MakeClientTls(const std::string& c
   // A handshake in the midst of a body that is being written cannot be carried out.
   SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
   // A machine without system authorities can still use those of ca_file; nothing is trusted by mistake.
-  if (!only_ca_file && !TrustSystem(context->native_handle(), SystemAuthorities())) {
-    return absl::InternalError("TLS cannot be set up: the system's authorities cannot be used");
+  if (!only_ca_file) {
+    context->set_default_verify_paths(error);
+    const std::string elsewhere =
+        AuthoritiesElsewhere(X509_get_default_cert_file(), X509_get_default_cert_dir(), kAuthorityFiles);
+    boost::system::error_code ignored;
+    if (!elsewhere.empty()) context->load_verify_file(elsewhere, ignored);
   }
   context->set_verify_mode(ssl::verify_peer, error);
   if (error) return absl::InternalError(fmt::format("TLS cannot be set up: {}", error.message()));
