@@ -16,12 +16,14 @@ Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
 }
 
 absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
-  if (place.empty()) return std::nullopt;
+  // A value that is wrong is an error also where `mount -o` gives it without a cache.
   RETURN_IF_ERROR(AsUsage(Annotate(CheckCacheTenant(tenant), "--cache-tenant")));
   RangeCacheOptions options{.folder = place, .tenant = tenant};
   if (!size.empty()) {
     ASSIGN_OR_RETURN(options.size_bytes, TakeSize("--cache-size", size));
-  } else if (options.in_memory()) {
+  }
+  if (place.empty()) return std::nullopt;
+  if (size.empty() && options.in_memory()) {
     return UsageError("--cache memory needs --cache-size, such as --cache-size 4GiB");
   }
   return options;

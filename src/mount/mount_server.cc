@@ -111,13 +111,15 @@ bool Mount::Server::IsNews(const absl::Status& status) {
 
 Patience Mount::Server::PatienceOf(Request request) const {
   // The kernel reports only the first signal, whatever it is. From then on, the mount looks for others, which may be
-  // fatal. It looks now and then in any case: a report that is lost would leave a killed program waiting.
-  constexpr int kLookAtEvery = 20;
+  // fatal. It also looks when the call takes long: a report that is lost would leave a killed program waiting.
+  constexpr std::chrono::seconds kLong{2};
+  const auto begun = std::chrono::steady_clock::now();
   const pid_t thread = fuse_req_ctx(request)->pid;
-  return {std::chrono::steady_clock::now() + options_.timeout, [request, thread, this, calls = 0]() mutable {
+  return {begun + options_.timeout, [request, thread, begun, this] {
+            const auto now = std::chrono::steady_clock::now();
             // The program waits for bytes that come, or for a store that is known to be away.
-            if (LastLife() > std::chrono::steady_clock::now() - kLifeWithin) life_.Show(thread);
-            const bool looks = fuse_req_interrupted(request) != 0 || ++calls % kLookAtEvery == 0;
+            if (LastLife() > now - kLifeWithin) life_.Show(thread);
+            const bool looks = fuse_req_interrupted(request) != 0 || now > begun + kLong;
             return (looks && IsBeingKilled(thread)) || fuse_session_exited(session_) != 0;
           }};
 }

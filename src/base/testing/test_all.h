@@ -14,8 +14,8 @@ inline bool TestAll() {
   return all != nullptr && *all != '\0';
 }
 
-/// Whether a sanitizer watches this program, which then takes several times as long. Faults of memory and threads show
-/// in the first repeats, so tests of counts and chances repeat less often:
+/// Is true if a sanitizer watches this program, which then takes several times as long. Faults of memory and threads
+/// show in the first repeats, so tests of counts and chances repeat less often:
 ///
 ///   for (int round = 0; round < (kSanitized ? 30 : 300); ++round) {
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
