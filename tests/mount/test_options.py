@@ -27,7 +27,14 @@ def test_options_of_mount(sandbox: Sandbox, store: Server, tmp_path: Path) -> No
         assert (tmp_path / "mnt" / "z").stat().st_mode & 0o777 == 0o600
         (tmp_path / "mnt" / "new").write_bytes(b"x")
         assert shutil.disk_usage(tmp_path / "mnt").free > 1 << 40
-    for words, said in (("ca=1", "ca=1"), ("uid=", "uid"), ("timeout=soon", "timeout"), ("cache", "cache")):
+    wrong = {
+        "ca=1": "ca=1",
+        "uid=": "uid",
+        "timeout=soon": "timeout",
+        "cache": "cache",
+        "cache-size=big": "--cache-size",
+    }
+    for words, said in wrong.items():
         sandbox.run("mount", "s3://b", tmp_path / "mnt", "-o", words, env=store.env()).failed(2, said)
 
 
