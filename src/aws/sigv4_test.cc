@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "aws/testing/sigv4_vectors.h"
 #include "base/crypto.h"
 
@@ -122,6 +128,37 @@ TEST(SigV4, EveryPartOfARequestIsCovered) {
   EXPECT_NE(base, sign("GET", "/a?b=c", "bytes=0-2", Hash(""), "2026-01-01T00:00:00Z"));
   EXPECT_NE(base, sign("GET", "/a?b=c", "bytes=0-1", Hash("x"), "2026-01-01T00:00:00Z"));
   EXPECT_NE(base, sign("GET", "/a?b=c", "bytes=0-1", Hash(""), "2026-01-01T00:00:01Z"));
+}
+
+TEST(SigV4, RequestsOfSeveralKeysAndPlacesMayAlternate) {
+  const auto sign = [](const char* key, const char* secret, const char* region, const char* time) {
+    HttpRequestHead request{"GET", "/a", {}};
+    request.headers.Add("Host", "h");
+    SignRequest(request, Hash(""), {key, secret, ""}, {.region = region}, Time(time));
+    return std::string(*request.headers.Find("authorization"));
+  };
+  using Arguments = std::array<const char*, 4>;
+  constexpr const char* kTime = "2026-01-01T23:59:59Z";
+  const std::vector<Arguments> ways = {{"key", "secret", "us-east-1", kTime},
+                                       {"key", "other", "us-east-1", kTime},
+                                       {"other", "secret", "us-east-1", kTime},
+                                       {"key", "secret", "eu-west-1", kTime},
+                                       {"key", "secret", "us-east-1", "2026-01-02T00:00:00Z"},
+                                       {"key", "secret", "us-east-1", "2026-01-01T23:59:58Z"}};
+  std::vector<std::string> alone;
+  for (const auto& [key, secret, region, time] : ways) {
+    // A thread has nothing left of requests before.
+    std::thread([&] { alone.push_back(sign(key, secret, region, time)); }).join();
+  }
+  EXPECT_EQ(std::set(alone.begin(), alone.end()).size(), ways.size());
+  for (size_t one = 0; one < ways.size(); ++one) {
+    for (size_t two = 0; two < ways.size(); ++two) {
+      for (const size_t way : {one, two, one}) {
+        const auto& [key, secret, region, time] = ways[way];
+        EXPECT_EQ(sign(key, secret, region, time), alone[way]) << one << ", " << two;
+      }
+    }
+  }
 }
 
 TEST(SigV4, QueriesAreSortedByEncodedNameThenValue) {

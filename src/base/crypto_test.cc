@@ -1,6 +1,8 @@
 #include "base/crypto.h"
 
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include "base/hmac_key.h"
 
@@ -53,13 +55,24 @@ TEST(Crypto, EqualConstantTime) {
   EXPECT_FALSE(EqualConstantTime("abc", "abcd"));
 }
 
+Sha256Digest OpensslHmac(const std::string& key, const std::string& text) {
+  Sha256Digest digest;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
+       text.size(), digest.data(), nullptr);
+  return digest;
+}
+
 TEST(Crypto, AKeySignsManyTexts) {
-  for (const std::string& key : {std::string(), std::string("key"), std::string(200, 'k')}) {
+  for (const int size : {0, 3, 64, 65, 200}) {  // a block of the hash has 64
+    const std::string key(static_cast<size_t>(size), 'k');
     const HmacKey signer(AsBytes(key));
-    const HmacKey after = signer.After(AsBytes("begin "));
-    for (const std::string& text : {std::string("text"), std::string(), std::string(1000, 't')}) {
-      EXPECT_EQ(signer.Sign(AsBytes(text)), HmacSha256(AsBytes(key), AsBytes(text)));
-      EXPECT_EQ(after.Sign(AsBytes(text)), HmacSha256(AsBytes(key), AsBytes("begin " + text)));
+    for (const int begins : {0, 6, 63, 64, 70, 130}) {
+      const std::string beginning(static_cast<size_t>(begins), 'b');
+      const HmacKey after = signer.After(AsBytes(beginning));
+      for (const std::string& text : {std::string("text"), std::string(), std::string(1000, 't')}) {
+        EXPECT_EQ(signer.Sign(AsBytes(text)), OpensslHmac(key, text));
+        EXPECT_EQ(after.Sign(AsBytes(text)), OpensslHmac(key, beginning + text));
+      }
     }
   }
 }

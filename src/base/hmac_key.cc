@@ -1,5 +1,6 @@
 #include "base/hmac_key.h"
 
+#include <openssl/crypto.h>
 #include <openssl/sha.h>
 
 #include <algorithm>
@@ -14,6 +15,11 @@ namespace millrace {
 
 // RFC 2104: H(key ^ opad, H(key ^ ipad, text)).
 struct HmacKey::State {
+  State() = default;
+  State(const State&) = default;
+  State& operator=(const State&) = delete;
+  ~State() { OPENSSL_cleanse(this, sizeof(*this)); }  // it signs as the key does
+
   SHA256_CTX inner, outer;  // after the block that the key makes
 };
 
@@ -32,9 +38,11 @@ HmacKey::HmacKey(ByteSpan key) : state_(std::make_unique<State>()) {
                    [pad](unsigned char byte) { return static_cast<unsigned char>(byte ^ pad); });
     SHA256_Init(context);
     SHA256_Update(context, padded.data(), padded.size());
+    OPENSSL_cleanse(padded.data(), padded.size());
   };
   absorb(&state_->inner, 0x36);
   absorb(&state_->outer, 0x5c);
+  OPENSSL_cleanse(block.data(), block.size());
 }
 
 HmacKey::HmacKey(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -112,14 +112,14 @@ bool Mount::Server::IsNews(const absl::Status& status) {
 Patience Mount::Server::PatienceOf(Request request) const {
   // The kernel reports only the first signal, whatever it is. From then on, the mount looks for others, which may be
   // fatal. It also looks when the call takes long: a report that is lost would leave a killed program waiting.
-  constexpr std::chrono::seconds kLong{2};
   const auto begun = std::chrono::steady_clock::now();
+  const auto long_since = begun + std::chrono::seconds(2);
   const pid_t thread = fuse_req_ctx(request)->pid;
-  return {begun + options_.timeout, [request, thread, begun, this] {
+  return {begun + options_.timeout, [request, thread, long_since, this] {
             const auto now = std::chrono::steady_clock::now();
             // The program waits for bytes that come, or for a store that is known to be away.
             if (LastLife() > now - kLifeWithin) life_.Show(thread);
-            const bool looks = fuse_req_interrupted(request) != 0 || now > begun + kLong;
+            const bool looks = fuse_req_interrupted(request) != 0 || now > long_since;
             return (looks && IsBeingKilled(thread)) || fuse_session_exited(session_) != 0;
           }};
 }

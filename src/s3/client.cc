@@ -163,7 +163,7 @@ S3Client::Impl::~Impl() {
   // Operations that begin from now on are cancelled by themselves.
   closing_.store(true);
   for (const std::unique_ptr<S3Loop>& home : homes_) {
-    RunAndWait(home->loop, [&home] {
+    home->loop.Post([&home] {
       for (const auto& operation : std::vector<std::shared_ptr<S3Operation>>(home->live)) operation->Cancel();
     });
   }

@@ -140,7 +140,7 @@ void S3Operation::Cancel() {
   if (cancelled_ || ended_) return;
   cancelled_ = true;
   if (CancelAttempts()) return;
-  // Otherwise it has not begun yet, and Begin ends it.
+  // Otherwise Send ends it, since its permit has just come.
   if (timer_ || waits_for_permit_ || waits_for_credentials_) Guard([this] { EndCancelled(); });
 }
 
