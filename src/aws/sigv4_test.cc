@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <set>
 #include <string>
 #include <thread>
@@ -131,32 +130,34 @@ TEST(SigV4, EveryPartOfARequestIsCovered) {
 }
 
 TEST(SigV4, RequestsOfSeveralKeysAndPlacesMayAlternate) {
-  const auto sign = [](const char* key, const char* secret, const char* region, const char* time) {
+  struct Way {
+    const char* key;
+    const char* secret;
+    const char* region;
+    const char* time;
+  };
+  const auto sign = [](const Way& way) {
     HttpRequestHead request{"GET", "/a", {}};
     request.headers.Add("Host", "h");
-    SignRequest(request, Hash(""), {key, secret, ""}, {.region = region}, Time(time));
+    SignRequest(request, Hash(""), {way.key, way.secret, ""}, {.region = way.region}, Time(way.time));
     return std::string(*request.headers.Find("authorization"));
   };
-  using Arguments = std::array<const char*, 4>;
   constexpr const char* kTime = "2026-01-01T23:59:59Z";
-  const std::vector<Arguments> ways = {{"key", "secret", "us-east-1", kTime},
-                                       {"key", "other", "us-east-1", kTime},
-                                       {"other", "secret", "us-east-1", kTime},
-                                       {"key", "secret", "eu-west-1", kTime},
-                                       {"key", "secret", "us-east-1", "2026-01-02T00:00:00Z"},
-                                       {"key", "secret", "us-east-1", "2026-01-01T23:59:58Z"}};
+  const std::vector<Way> ways = {{"key", "secret", "us-east-1", kTime},
+                                 {"key", "other", "us-east-1", kTime},
+                                 {"other", "secret", "us-east-1", kTime},
+                                 {"key", "secret", "eu-west-1", kTime},
+                                 {"key", "secret", "us-east-1", "2026-01-02T00:00:00Z"},
+                                 {"key", "secret", "us-east-1", "2026-01-01T23:59:58Z"}};
   std::vector<std::string> alone;
-  for (const auto& [key, secret, region, time] : ways) {
+  for (const Way& way : ways) {
     // A thread has nothing left of requests before.
-    std::thread([&] { alone.push_back(sign(key, secret, region, time)); }).join();
+    std::thread([&] { alone.push_back(sign(way)); }).join();
   }
   EXPECT_EQ(std::set(alone.begin(), alone.end()).size(), ways.size());
   for (size_t one = 0; one < ways.size(); ++one) {
     for (size_t two = 0; two < ways.size(); ++two) {
-      for (const size_t way : {one, two, one}) {
-        const auto& [key, secret, region, time] = ways[way];
-        EXPECT_EQ(sign(key, secret, region, time), alone[way]) << one << ", " << two;
-      }
+      for (const size_t way : {one, two, one}) EXPECT_EQ(sign(ways[way]), alone[way]) << one << ", " << two;
     }
   }
 }

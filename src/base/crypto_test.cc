@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include "base/hmac_key.h"
 
@@ -57,8 +56,9 @@ TEST(Crypto, EqualConstantTime) {
 
 Sha256Digest OpensslHmac(const std::string& key, const std::string& text) {
   Sha256Digest digest;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
-       text.size(), digest.data(), nullptr);
+  size_t size = 0;
+  EVP_Q_mac(nullptr, "HMAC", nullptr, "SHA256", nullptr, key.data(), key.size(),
+            reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), digest.size(), &size);
   return digest;
 }
 
