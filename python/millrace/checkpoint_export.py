@@ -73,6 +73,7 @@ def export_checkpoint(
         restore = Restore(found, allow_pickle=False, plain=True)
         return found.step, restore.run(restore.json(), only=wanted)
 
+    of_step: int
     of_step, state = read_found(core, lambda: core.find(step), read)
     write = _write_tensors if path.suffix == ".safetensors" else _write_torch
     if wanted is not None and len(wanted) == 1 and path.suffix == ".safetensors":
