@@ -74,7 +74,7 @@ def seen(batch: dict[str, Any]) -> dict[str, Any]:
         {"normalize": "imagenet"},
         {"image": {"layout": "nhwc"}, "normalize": ((0.5, 0.4, 0.3), (0.1, 3.0, 1e-6))},
         {"image": {"channels": 1}, "last": "pad"},
-        {"image": {"mean": 1.0, "std": 1e-9}, "augment": True, "digest": "decoded"},
+        {"image": {"mean": 0.0, "std": 1e-9}, "augment": True, "digest": "decoded"},
         {"size": 300, "batch_size": 4, "normalize": "imagenet"},  # batches whose memory is used again
         {"device": "cpu", "normalize": "imagenet"},
         {"transform": doubled, "normalize": "imagenet"},
