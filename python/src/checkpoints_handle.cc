@@ -17,6 +17,7 @@
 #include "buffer_view.h"
 #include "checkpoint/copy_past_caches.h"
 #include "errors.h"
+#include "gil_release.h"
 #include "interruptible.h"
 
 namespace millrace::python {
@@ -71,7 +72,7 @@ void CopyBuffer(nb::handle into, nb::handle from) {
   const BufferView to(into, PyBUF_WRITABLE);
   const BufferView source(from, PyBUF_SIMPLE);
   if (to.span().size() != source.span().size()) throw nb::value_error("the buffers have not one size");
-  const nb::gil_scoped_release unlocked;
+  const GilRelease unlocked;
   CopyPastCaches(to.span(), source.span());
 }
 
